@@ -1,0 +1,1 @@
+"""WHERE NUMBERS LIVE: one code path over NumPy and torch arrays."""

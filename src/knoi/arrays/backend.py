@@ -1,0 +1,148 @@
+"""The place where arrays live: NumPy, or torch on any device, behind one array-API namespace.
+
+This is the only module that imports torch. Code above it writes `xp.matmul`, `xp.cos`, ... and
+uses two liberties that NumPy and torch share beyond the array API: `out=` and in-place operators.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import array_api_compat.numpy
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from knoi.exceptions import InputError, MissingExtraError
+
+Array: TypeAlias = Any  # an array of the backend's namespace
+DType = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where arrays live and in what precision features are computed.
+
+    Parameters
+    ----------
+    xp : module
+        Array-API namespace.
+    device : str or None
+        torch device, e.g. "cuda:0"; None for NumPy.
+    dtype : {"float32", "float64"}
+        Precision of data and features. L x L and M x M algebra is float64 whatever this says.
+    """
+
+    xp: Any
+    device: str | None
+    dtype: DType
+
+    @property
+    def is_numpy(self) -> bool:
+        """Whether arrays of this backend are NumPy's own."""
+        return self.device is None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number in `dtype`."""
+        return 4 if self.dtype == "float32" else 8
+
+    def asarray(self, values: Any, dtype: DType | None = None) -> Array:
+        """`values` on the device in `dtype` (default: the backend's); copies only if it must."""
+        wanted = dtype or self.dtype
+        if self.is_numpy:
+            return np.asarray(values, dtype=wanted)
+        if isinstance(values, np.ndarray):
+            # torch refuses read-only memory and negative strides; a source may hand out both.
+            values = np.require(values, dtype=wanted, requirements=["C", "W"])
+        return self.xp.asarray(values, dtype=getattr(self.xp, wanted), device=self.device)
+
+    def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
+        """Uninitialised array of `shape`."""
+        return self.xp.empty(shape, dtype=self._dtype(dtype), **self._device())
+
+    def zeros(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
+        """Array of zeros of `shape`."""
+        return self.xp.zeros(shape, dtype=self._dtype(dtype), **self._device())
+
+    def to_numpy(self, values: Array) -> NDArray[Any]:
+        """`values` as a NumPy array, without a copy where they already are one."""
+        return np.asarray(values if self.is_numpy else values.detach().cpu().numpy())
+
+    def free_bytes(self) -> int:
+        """Bytes an array could still take where this backend's arrays live."""
+        if self.device is not None and self.device.startswith("cuda"):
+            free, _total = self.xp.cuda.mem_get_info(self.device)
+            return int(free)
+        return available_ram()
+
+    def synchronize(self) -> None:
+        """Wait until queued work is done, so that a clock read afterwards means something."""
+        if self.device is not None and self.device.startswith("cuda"):
+            self.xp.cuda.synchronize(self.device)
+
+    def cholesky(self, S: Array) -> Array:
+        """Lower Cholesky factor in float64; raises `numpy.linalg.LinAlgError` if there is none."""
+        if self.is_numpy:
+            return scipy.linalg.cholesky(S, lower=True, check_finite=False)
+        factor, info = self.xp.linalg.cholesky_ex(S)
+        if int(info) != 0:
+            raise np.linalg.LinAlgError("matrix is not positive definite")
+        return factor
+
+    def solve_lower(self, C: Array, B: Array, *, transposed: bool = False) -> Array:
+        """C^-1 B, or C^-T B, for a lower triangular C (the array API has no triangular solve)."""
+        if self.is_numpy:
+            return scipy.linalg.solve_triangular(
+                C, B, lower=True, trans="T" if transposed else "N", check_finite=False
+            )
+        matrix = C.mT if transposed else C
+        return self.xp.linalg.solve_triangular(matrix, B, upper=transposed)
+
+    def _dtype(self, dtype: DType | None) -> Any:
+        return getattr(self.xp, dtype or self.dtype)
+
+    def _device(self) -> dict[str, str]:
+        return {} if self.device is None else {"device": self.device}
+
+
+def numpy_backend(dtype: DType = "float64") -> Backend:
+    """Arrays in main memory, NumPy's."""
+    return Backend(array_api_compat.numpy, None, dtype)
+
+
+def torch_backend(device: str = "cpu", dtype: DType = "float64") -> Backend:
+    """Arrays as torch tensors on `device`."""
+    try:
+        import array_api_compat.torch as xp
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch", f"device={device!r}") from error
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device={device!r} cannot be used here: {str(error).splitlines()[0]} "
+            "Leave device=None for NumPy on the CPU, or name a device torch can see."
+        ) from error
+    return Backend(xp, device, dtype)
+
+
+def pick_backend(device: str | None, dtype: DType) -> Backend:
+    """NumPy for `device=None`, else torch on that device."""
+    return numpy_backend(dtype) if device is None else torch_backend(device, dtype)
+
+
+def available_ram() -> int:
+    """Bytes of main memory that can be taken without swapping."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as meminfo:
+            for line in meminfo:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30  # nothing to ask: assume a small laptop

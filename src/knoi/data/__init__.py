@@ -1,0 +1,1 @@
+"""FROM DISK TO MINIBATCH: sources of one view, aligned pairs, shuffled streams."""

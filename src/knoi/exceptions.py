@@ -1,0 +1,55 @@
+"""Every error knoi raises on purpose, in one tree.
+
+KnoiError
+├── InputError (ValueError)               data or a parameter that cannot be used as it came
+│   ├── InputTypeError (TypeError)        ... because it is of the wrong kind altogether
+│   └── NonFiniteError                    ... because a value is NaN or infinite
+├── SourceNotFoundError (FileNotFoundError)   a path that is not there
+├── SourceFormatError (ValueError)        a file that is there but cannot be read as what it claims
+├── MemoryBudgetError (MemoryError)       the work does not fit the stated `memory_budget`
+├── MissingExtraError (ImportError)       an optional dependency is needed; names the pip command
+└── ModelFileError (ValueError)           a model file that is truncated, altered or foreign
+
+Each message says what came, what was wanted and what to do.
+"""
+
+
+class KnoiError(Exception):
+    """Root of the tree: `except KnoiError` catches whatever knoi refuses."""
+
+
+class InputError(KnoiError, ValueError):
+    """Data or a parameter cannot be used as it came."""
+
+
+class InputTypeError(InputError, TypeError):
+    """Data or a parameter is of the wrong kind altogether."""
+
+
+class NonFiniteError(InputError):
+    """A value is NaN or infinite; the message says in which view, row and column."""
+
+
+class SourceNotFoundError(KnoiError, FileNotFoundError):
+    """A path that is not there."""
+
+
+class SourceFormatError(KnoiError, ValueError):
+    """A file is there but cannot be read as what it claims to be."""
+
+
+class MemoryBudgetError(KnoiError, MemoryError):
+    """The work does not fit the stated memory budget."""
+
+
+class MissingExtraError(KnoiError, ImportError):
+    """An optional dependency is needed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed. Run: pip install 'knoi[{extra}]'"
+        )
+
+
+class ModelFileError(KnoiError, ValueError):
+    """A model file is truncated, altered, foreign or of a newer format."""

@@ -1,0 +1,1 @@
+"""THE EXACT k(x, z): what feature maps approximate and are judged against."""
