@@ -1,3 +1,34 @@
-"""Nonlinear canonical correlation analysis at any size."""
+"""Nonlinear canonical correlation analysis at any size.
+
+The public names are resolved on first use, so that `import knoi` is quick and loads no optional
+dependency.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "FourierCCA": "knoi.estimators.primal",
+    "KernelCCA": "knoi.estimators.dual",
+    "KnoiError": "knoi.exceptions",
+    "LinearCCA": "knoi.estimators.primal",
+    "NystromCCA": "knoi.estimators.primal",
+    "component_correlations": "knoi.metrics",
+    "cross_view_retrieval": "knoi.metrics",
+    "load": "knoi.estimators",
+    "total_correlation": "knoi.metrics",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'knoi' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

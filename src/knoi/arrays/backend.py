@@ -59,11 +59,11 @@ class Backend:
 
     def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Uninitialised array of `shape`."""
-        return self.xp.empty(shape, dtype=self._dtype(dtype), **self._device())
+        return self.xp.empty(shape, dtype=self._dtype(dtype), **self.placement)
 
     def zeros(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Array of zeros of `shape`."""
-        return self.xp.zeros(shape, dtype=self._dtype(dtype), **self._device())
+        return self.xp.zeros(shape, dtype=self._dtype(dtype), **self.placement)
 
     def to_numpy(self, values: Array) -> NDArray[Any]:
         """`values` as a NumPy array, without a copy where they already are one."""
@@ -82,13 +82,11 @@ class Backend:
             self.xp.cuda.synchronize(self.device)
 
     def cholesky(self, S: Array) -> Array:
-        """Lower Cholesky factor in float64; raises `numpy.linalg.LinAlgError` if there is none."""
+        """Lower Cholesky factor of a symmetric matrix, which it may overwrite."""
         if self.is_numpy:
-            return scipy.linalg.cholesky(S, lower=True, check_finite=False)
-        factor, info = self.xp.linalg.cholesky_ex(S)
-        if int(info) != 0:
-            raise np.linalg.LinAlgError("matrix is not positive definite")
-        return factor
+            # LAPACK works in place on column-major memory: hand it the transpose of symmetric S.
+            return scipy.linalg.cholesky(S.T, lower=True, overwrite_a=True, check_finite=False)
+        return self.xp.linalg.cholesky(S)
 
     def solve_lower(self, C: Array, B: Array, *, transposed: bool = False) -> Array:
         """C^-1 B, or C^-T B, for a lower triangular C (the array API has no triangular solve)."""
@@ -102,7 +100,9 @@ class Backend:
     def _dtype(self, dtype: DType | None) -> Any:
         return getattr(self.xp, dtype or self.dtype)
 
-    def _device(self) -> dict[str, str]:
+    @property
+    def placement(self) -> dict[str, str]:
+        """The `device=` argument of array creation, where there is one to give."""
         return {} if self.device is None else {"device": self.device}
 
 

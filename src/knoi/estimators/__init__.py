@@ -1,0 +1,25 @@
+"""WHAT THE USER CALLS: scikit-learn estimators over two views."""
+
+from pathlib import Path
+
+from knoi.estimators.base import BaseCCA
+from knoi.estimators.dual import KernelCCA
+from knoi.estimators.primal import FourierCCA, LinearCCA, NystromCCA
+from knoi.exceptions import ModelFileError
+from knoi.persistence import read_model
+
+__all__ = ["ESTIMATORS", "FourierCCA", "KernelCCA", "LinearCCA", "NystromCCA", "load"]
+
+ESTIMATORS: tuple[type[BaseCCA], ...] = (LinearCCA, KernelCCA, FourierCCA, NystromCCA)
+
+
+def load(path: str | Path) -> BaseCCA:
+    """Read a fitted model of whatever class from the file its `save` wrote."""
+    model = read_model(path)
+    written = model.header.get("class")
+    for estimator in ESTIMATORS:
+        if estimator.__name__ == written:
+            return estimator._from_file(model, path)
+    raise ModelFileError(
+        f"{path} holds a {written!r}, which this version of knoi does not know. Upgrade knoi."
+    )

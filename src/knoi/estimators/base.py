@@ -1,0 +1,242 @@
+"""What every estimator shares: opening data, projecting, scoring, saving; one hook finds U and V."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from knoi import __version__
+from knoi.arrays.backend import Backend, pick_backend
+from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
+from knoi.data.checked import CheckedView
+from knoi.data.pairs import PairSource
+from knoi.data.source import ViewSource
+from knoi.data.views import open_view
+from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.parameters import count
+from knoi.exceptions import InputError, ModelFileError
+from knoi.kernels import Kernel, kernel_from_state
+from knoi.metrics import total_correlation
+from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
+from knoi.projection import Projection, ViewProjection
+
+# Rows handed to one thread at a time: their features fit the cache, so that the steps of a map
+# find them there.
+PIECE_ROWS = 256
+
+
+class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Two views in, projections out. Leaves say how the projection is found (`_solve`)."""
+
+    n_components: int
+    memory_budget: Any
+    n_jobs: int | None
+    device: str | None
+
+    @abstractmethod
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        """Find the projection of paired views: the only thing methods differ in."""
+
+    def fit(self, X: Any, Y: Any) -> Self:
+        """Learn the projections from paired rows.
+
+        Parameters
+        ----------
+        X, Y : array-like, sparse, data frame, tensor, h5py/zarr array, or path, (n_samples, d)
+            The two views; row i of X belongs to row i of Y. Paths may name `.npy`, `.npz`, HDF5,
+            Zarr and Parquet files (`file.h5:/dataset`), which are streamed.
+
+        Returns
+        -------
+        self
+        """
+        with PairSource.open(X, Y) as pairs:
+            self._remember_columns(X, pairs)
+            self._check_size(pairs)
+            backend = pick_backend(self.device, pairs.dtype)
+            with Threads(worker_count(self.n_jobs)) as engine:
+                self._keep(self._solve(pairs, backend, engine))
+        return self
+
+    def transform(self, X: Any, Y: Any = None) -> Any:
+        """Project X, or both views, to `n_components` dimensions.
+
+        Returns
+        -------
+        Zx : ndarray (n_samples, n_components), or the pair (Zx, Zy) if Y is given
+        """
+        check_is_fitted(self)
+        with _Opened(X, "X") as x:
+            _check_columns(self, x, X, reset=False)
+            Zx = self._project(x, "X", self.projection_.x)
+        return Zx if Y is None else (Zx, self.transform_y(Y))
+
+    def transform_y(self, Y: Any) -> NDArray[Any]:
+        """Project the second view alone, to (n_samples, n_components)."""
+        check_is_fitted(self)
+        with _Opened(Y, "Y") as y:
+            if y.n_cols != self.n_features_y_:
+                raise InputError(
+                    f"Y has {y.n_cols} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_y_} features as input. Pass the columns used in fit."
+                )
+            return self._project(y, "Y", self.projection_.y)
+
+    def fit_transform(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Fit, then project both views: the pair (Zx, Zy)."""
+        projected: tuple[NDArray[Any], NDArray[Any]] = self.fit(X, Y).transform(X, Y)
+        return projected
+
+    def score(self, X: Any, Y: Any) -> float:
+        """Fitted total correlation: the sum over components of corr(Zx, Zy) on these pairs.
+
+        On held-out pairs this is what the model is worth; on training pairs it flatters.
+        """
+        Zx, Zy = self.transform(X, Y)
+        return total_correlation(Zx, Zy, measure="fitted")
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, atomically; nothing in it is ever executed."""
+        check_is_fitted(self)
+        plain, tensors = flatten_state(self.projection_.state_dict())
+        header = {
+            "class": type(self).__name__,
+            "params": {name: _portable(v) for name, v in self.get_params(deep=False).items()},
+            "projection": plain,
+            "feature_names": _names(self),
+        }
+        write_model(path, header, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model written by `save`."""
+        return cls._from_file(read_model(path), path)
+
+    @classmethod
+    def _from_file(cls, model: ModelFile, path: str | Path) -> Self:
+        header = model.header
+        if header.get("class") != cls.__name__:
+            raise ModelFileError(
+                f"{path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
+                "knoi.load, which finds the class by itself."
+            )
+        estimator = cls(**{name: _from_portable(v) for name, v in header["params"].items()})
+        state = unflatten_state(header["projection"], model.tensors)
+        estimator._keep(Projection.from_state_dict(state))
+        estimator.n_features_in_ = estimator.projection_.x.features.n_cols
+        estimator.n_features_y_ = estimator.projection_.y.features.n_cols
+        if header["feature_names"] is not None:
+            estimator.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+        return estimator
+
+    def _check_size(self, pairs: PairSource) -> None:
+        """Refuse what no method can do: fewer rows than components."""
+        if pairs.n_rows <= count("n_components", self.n_components):
+            raise InputError(
+                f"n_components={self.n_components} with n_samples={pairs.n_rows}: CCA needs more "
+                f"rows than components. Pass more rows, or set n_components to at most "
+                f"{max(1, pairs.n_rows - 1)}."
+            )
+
+    def _remember_columns(self, X: Any, pairs: PairSource, *, reset: bool = True) -> None:
+        _check_columns(self, pairs.x, X, reset=reset)
+        if reset:
+            self.n_features_y_ = pairs.n_cols[1]
+
+    def _keep(self, projection: Projection) -> None:
+        """Set the fitted attributes."""
+        self.projection_ = projection
+        self.correlations_ = projection.correlations
+        self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
+        self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
+
+    def _budget(self, backend: Backend) -> int:
+        return budget_or_default(self.memory_budget, backend.free_bytes())
+
+    def _project(self, view: ViewSource, name: str, projection: ViewProjection) -> NDArray[Any]:
+        """Stream a view through its projection, rows shared among threads."""
+        dtype = "float32" if np.result_type(view.dtype, np.float32) == np.float32 else "float64"
+        backend = pick_backend(self.device, dtype)
+        placed = projection.to(backend)
+        Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=dtype)
+        checked = CheckedView(view, name)
+        with Threads(worker_count(self.n_jobs)) as engine:
+            numbers = placed.numbers_per_row()
+            rows = rows_that_fit(
+                self._budget(backend),
+                fixed=engine.n_workers * PIECE_ROWS * numbers * backend.itemsize,
+                per_row=view.n_cols * (view.dtype.itemsize + backend.itemsize),
+                n_rows=view.n_rows,
+                purpose="projecting",
+                remedy="Raise memory_budget.",
+            )
+
+            def project(piece: slice, chunk: NDArray[Any], start: int) -> None:
+                X = backend.asarray(chunk[piece])
+                Z[start + piece.start : start + piece.stop] = backend.to_numpy(placed(X))
+
+            for start in range(0, view.n_rows, rows):
+                chunk = checked.run(start, min(start + rows, view.n_rows))
+                engine.map(project, even_slices(len(chunk), PIECE_ROWS), chunk, start)
+        return Z
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.x_weights_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.two_d_labels = True
+        return tags
+
+
+class _Opened:
+    """A view opened for the length of a `with` block."""
+
+    def __init__(self, data: Any, name: str) -> None:
+        self._view, self._ours = open_view(data, name), not isinstance(data, ViewSource)
+
+    def __enter__(self) -> ViewSource:
+        return self._view
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            self._view.close()
+
+
+def _check_columns(estimator: Any, view: ViewSource, X: Any, *, reset: bool) -> None:
+    """Set or compare `n_features_in_` and `feature_names_in_`, scikit-learn's way."""
+    # scikit-learn reads names off data frames; of anything else it needs only the column count.
+    described = X if hasattr(X, "columns") else np.empty((0, view.n_cols))
+    validate_data(estimator, described, reset=reset, skip_check_array=True)
+
+
+def _names(estimator: Any) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _portable(value: Any) -> Any:
+    """A constructor parameter as JSON; a generator is consumed by fitting and not kept."""
+    if isinstance(value, Kernel):
+        return {"kernel": value.state_dict()}
+    if isinstance(value, list | tuple):
+        return [_portable(one) for one in value]
+    if isinstance(value, np.random.RandomState | np.random.Generator):
+        return None
+    return value
+
+
+def _from_portable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return kernel_from_state(value["kernel"])
+    if isinstance(value, list):
+        return tuple(_from_portable(one) for one in value)
+    return value

@@ -1,0 +1,119 @@
+"""Exact kernel CCA: every training row is a landmark, N x N kernel matrices are solved."""
+
+from typing import Any
+
+import numpy as np
+
+from knoi.arrays.backend import Backend, pick_backend
+from knoi.arrays.blocks import format_bytes
+from knoi.arrays.random import seed_from
+from knoi.data.pairs import PairSource
+from knoi.engine import Engine
+from knoi.estimators.base import BaseCCA
+from knoi.estimators.parameters import (
+    WIDTH_SAMPLE,
+    count,
+    kernels_with_widths,
+    one_per_view,
+    regulariser,
+)
+from knoi.exceptions import MemoryBudgetError
+from knoi.features import KernelColumns
+from knoi.projection import Projection, ViewProjection
+from knoi.solvers.exact import solve_dual
+
+# Alive at the peak: both kernels, both eigenbases and the work of an eigen-decomposition.
+DUAL_MATRICES = 6
+
+
+class KernelCCA(BaseCCA):
+    r"""Exact regularised kernel CCA, for up to about ten thousand rows.
+
+    The projections are :math:`f(x) = \sum_i \alpha_i k_x(x, x_i)` and likewise for y, where the
+    coefficients solve the eigenproblem of
+    :math:`(K_x + N r_x I)^{-1} K_y (K_y + N r_y I)^{-1} K_x` on centred kernels. Memory grows with
+    N^2 and time with N^3: beyond that use `NystromCCA` or `FourierCCA`.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    kernel : str, Kernel or a pair of these, default="rbf"
+        Any kernel.
+    width : float, "median" or a pair of these, default="median"
+        Length scale of kernels that were given none; "median" takes the median distance among 4000
+        rows, each view its own.
+    reg : float or pair of floats, default=1e-3
+        Regularisation relative to the total variance of the view in feature space:
+        r_x = reg * trace(K_x) / N. Without it kernel CCA correlates anything with anything.
+    random_state : int, RandomState, Generator or None, default=None
+        Fixes the sample rows of the median trick.
+    memory_budget, n_jobs, device
+        As in `LinearCCA`.
+
+    Attributes
+    ----------
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `LinearCCA`; weights are the coefficients on the N training rows, means those of their
+        kernel columns.
+
+    Examples
+    --------
+    >>> from knoi import KernelCCA
+    >>> from knoi.data.synthetic import make_two_views
+    >>> views = make_two_views(300, correlations=(0.9,), random_state=0)
+    >>> KernelCCA(n_components=1).fit(views.X, views.Y).transform(views.X).shape
+    (300, 1)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "rbf",
+        width: Any = "median",
+        reg: Any = 1e-3,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.width = width
+        self.reg = reg
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        L = count("n_components", self.n_components)
+        reg = one_per_view("reg", self.reg, regulariser)
+        self._check_memory(pairs.n_rows, backend)
+        samples = pairs.sample(WIDTH_SAMPLE, seed_from(self.random_state))
+        kernels = kernels_with_widths(self.kernel, self.width, samples)
+        # N x N algebra is float64 whatever the data: a kernel matrix is as ill-conditioned as
+        # matrices get.
+        exact = pick_backend(self.device, "float64")
+        views = [exact.asarray(rows) for rows in pairs.read(0, pairs.n_rows)]
+        Ks = [kernel(X, X) for kernel, X in zip(kernels, views, strict=True)]
+        means = [exact.to_numpy(exact.xp.mean(K, axis=0)) for K in Ks]
+        precision = float(np.finfo(np.float64).eps)
+        solution = solve_dual(Ks[0], Ks[1], L, reg, precision, exact)
+        x, y = (
+            ViewProjection(KernelColumns(kernel, np.array(exact.to_numpy(X))), mean, weights)
+            for kernel, X, mean, weights in zip(
+                kernels, views, means, (solution.U, solution.V), strict=True
+            )
+        )
+        return Projection(x, y, solution.correlations)
+
+    def _check_memory(self, n_rows: int, backend: Backend) -> None:
+        needed, budget = DUAL_MATRICES * 8 * n_rows**2, self._budget(backend)
+        if needed > budget:
+            raise MemoryBudgetError(
+                f"exact kernel CCA on {n_rows} rows needs about {format_bytes(needed)} but "
+                f"memory_budget is {format_bytes(budget)}. Use NystromCCA or FourierCCA, which do "
+                "not form N x N matrices, or fit on fewer rows."
+            )

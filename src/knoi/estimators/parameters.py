@@ -1,0 +1,76 @@
+"""What constructors were given, checked once in `fit`: counts, pairs, kernels, widths."""
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+
+from knoi.exceptions import InputError, InputTypeError
+from knoi.kernels import Kernel, default_width, resolve
+
+Value = TypeVar("Value")
+
+# The median trick of the paper looks at this many rows.
+WIDTH_SAMPLE = 4000
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputTypeError(f"{name}={value!r}: wanted a whole number >= 1.")
+    if value < 1:
+        raise InputError(f"{name}={value!r}: wanted a whole number >= 1.")
+    return int(value)
+
+
+def one_per_view(name: str, value: Any, check: Callable[[str, Any], Value]) -> tuple[Value, Value]:
+    """`value` for both views, or a pair with one for each."""
+    if isinstance(value, list | tuple):
+        if len(value) != 2:
+            raise InputError(
+                f"{name}={value!r} has {len(value)} entries: wanted one value, or a pair (one for "
+                "X, one for Y)."
+            )
+        return check(name, value[0]), check(name, value[1])
+    checked = check(name, value)
+    return checked, checked
+
+
+def regulariser(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name}={value!r}: wanted a number >= 0, or a pair of them.")
+    if not 0 <= float(value) < np.inf:
+        raise InputError(f"{name}={value!r}: wanted a finite number >= 0, or a pair of them.")
+    return float(value)
+
+
+def kernels_with_widths(kernel: Any, width: Any, samples: tuple[Any, Any]) -> tuple[Kernel, Kernel]:
+    """One kernel a view, its width decided: its own, else `width`, else the median trick."""
+    resolved = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
+    widths = one_per_view("width", width, _width)
+    x, y = (_with_width(*view) for view in zip(("X", "Y"), resolved, widths, samples, strict=True))
+    return x, y
+
+
+def _width(name: str, value: Any) -> float | None:
+    if isinstance(value, str) and value == "median":
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(
+            f"{name}={value!r}: wanted a positive number, 'median', or a pair of these (one for X, "
+            "one for Y)."
+        )
+    if not 0 < float(value) < np.inf:
+        raise InputError(f"{name}={value!r}: wanted a positive, finite number.")
+    return float(value)
+
+
+def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> Kernel:
+    if not kernel.needs_width:
+        return kernel
+    try:
+        return kernel.with_width(default_width(kernel, sample) if width is None else width)
+    except InputError as error:
+        raise type(error)(f"view {view}: {error}") from error

@@ -1,0 +1,357 @@
+"""CCA in closed form from the moments of features: linear, random Fourier, Nystrom."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
+from knoi.arrays.blocks import even_slices, rows_that_fit
+from knoi.arrays.random import View, seed_from
+from knoi.data.pairs import PairSource
+from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.base import PIECE_ROWS, BaseCCA
+from knoi.estimators.parameters import (
+    WIDTH_SAMPLE,
+    count,
+    kernels_with_widths,
+    one_per_view,
+    regulariser,
+)
+from knoi.exceptions import InputError
+from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
+from knoi.features.landmarks import Selection, select_landmarks
+from knoi.projection import Projection, ViewProjection
+from knoi.solvers.exact import solve_primal
+from knoi.solvers.moments import Moments
+
+Maps = tuple[FeatureMap, FeatureMap]
+
+
+class MomentCCA(BaseCCA):
+    """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
+
+    reg: Any
+
+    @abstractmethod
+    def _fit_maps(self, pairs: PairSource) -> Maps:
+        """Choose the feature map of each view, from a sample of the pairs where it needs one."""
+
+    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
+        """Add the rows of one more piece of the data; any cut into pieces gives the same model.
+
+        The feature maps (widths, landmarks) are fixed by the first piece. Solving costs far more
+        than adding a small piece: pass `solve=False` for all pieces but the last to solve once.
+        """
+        with PairSource.open(X, Y) as pairs:
+            first = not hasattr(self, "_moments")
+            self._remember_columns(X, pairs, reset=first)
+            if pairs.n_cols[1] != self.n_features_y_:
+                raise InputError(
+                    f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_y_} features as input. Pass the columns of the first piece."
+                )
+            if first:
+                backend = pick_backend(self.device, pairs.dtype)
+                self._maps = self._fit_maps(pairs)
+                self._moments = Moments(*(features.rank for features in self._maps), backend)
+            with Threads(worker_count(self.n_jobs)) as engine:
+                self._accumulate(pairs, self._maps, self._moments, engine)
+                if solve:
+                    self._keep(self._finish(self._maps, self._moments, consume=False))
+        return self
+
+    def fit(self, X: Any, Y: Any) -> Self:
+        """Learn the projections from paired rows; forgets what `partial_fit` has seen."""
+        for leftover in ("_moments", "_maps"):
+            self.__dict__.pop(leftover, None)
+        return super().fit(X, Y)
+
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        maps = self._fit_maps(pairs)
+        moments = Moments(*(features.rank for features in maps), backend)
+        self._accumulate(pairs, maps, moments, engine)
+        return self._finish(maps, moments, consume=True)
+
+    def _accumulate(self, pairs: PairSource, maps: Maps, moments: Moments, engine: Engine) -> None:
+        """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
+        backend = moments.backend
+        placed = [features.to(backend) for features in maps]
+        rows = self._rows_per_chunk(pairs, maps, backend, engine)
+
+        def features(piece: slice, chunk: tuple[Any, Any], room: tuple[Array, Array]) -> None:
+            for view in (0, 1):
+                X = backend.asarray(chunk[view][piece])
+                placed[view].block(X, slice(0, placed[view].rank), out=room[view][piece, :])
+
+        with pairs.iterate(rows) as chunks:
+            for chunk in chunks:
+                room = moments.room(len(chunk[0]))
+                engine.map(features, even_slices(len(chunk[0]), PIECE_ROWS), chunk, room)
+                moments.absorb(len(chunk[0]))
+
+    def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
+        reg = one_per_view("reg", self.reg, regulariser)
+        L = count("n_components", self.n_components)
+        covariances = moments.covariances(consume=consume)
+        to_numpy = moments.backend.to_numpy
+        means = [to_numpy(covariances.mean_x), to_numpy(covariances.mean_y)]
+        solution = solve_primal(covariances, L, reg, moments.backend)
+        # What is kept is what the data's precision can use: float64 frequencies for float32 data
+        # would double the model for nothing.
+        keep = numpy_backend(moments.backend.dtype)
+        x, y = (
+            ViewProjection(features.to(keep), mean, weights)
+            for features, mean, weights in zip(maps, means, (solution.U, solution.V), strict=True)
+        )
+        return Projection(x, y, solution.correlations)
+
+    def _rows_per_chunk(
+        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine
+    ) -> int:
+        ranks = [features.rank for features in maps]
+        scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
+        adding = Moments.fixed_bytes(*ranks, backend.itemsize)
+        adding += engine.n_workers * PIECE_ROWS * scratch
+        solving = 8 * 6 * max(ranks) ** 2
+        return rows_that_fit(
+            self._budget(backend),
+            fixed=max(adding, solving),
+            # In use and read ahead, plus the features of the chunk.
+            per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
+            n_rows=pairs.n_rows,
+            purpose=f"the closed form with rank {max(ranks)}",
+            remedy="Lower rank, raise memory_budget, or use a stochastic solver.",
+        )
+
+
+class LinearCCA(MomentCCA):
+    r"""Linear canonical correlation analysis, exact, in one streamed pass.
+
+    Finds weights U, V that maximise :math:`\mathrm{tr}(U^\top \Sigma_{xy} V)` subject to
+    :math:`U^\top (\Sigma_{xx} + r_x I) U = V^\top (\Sigma_{yy} + r_y I) V = I`.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    reg : float or pair of floats, default=0.0
+        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx). At
+        0, directions without variance are left out, so duplicated columns are harmless.
+    memory_budget : int, str or None, default=None
+        Bytes the fit may use over the data itself ("4GiB" works); None takes half of what is free.
+    n_jobs : int or None, default=None
+        Threads; None and -1 use all cores.
+    device : str or None, default=None
+        None computes with NumPy; a torch device such as "cuda" with torch.
+
+    Attributes
+    ----------
+    correlations_ : ndarray (L,)
+        Canonical correlations on the training rows, descending.
+    x_weights_, y_weights_ : ndarray (dx, L), (dy, L)
+        U and V.
+    x_mean_, y_mean_ : ndarray
+        Training means, subtracted before projecting.
+    n_features_in_, n_features_y_ : int
+        Columns of X and of Y.
+
+    Examples
+    --------
+    >>> from knoi import LinearCCA
+    >>> from knoi.data.synthetic import make_two_views
+    >>> views = make_two_views(5000, correlations=(0.9, 0.5), random_state=0)
+    >>> model = LinearCCA(n_components=2).fit(views.X, views.Y)
+    >>> [round(float(rho), 1) for rho in model.correlations_]
+    [0.9, 0.5]
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        reg: Any = 0.0,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _fit_maps(self, pairs: PairSource) -> Maps:
+        for name, n_cols in zip("XY", pairs.n_cols, strict=True):
+            if n_cols < count("n_components", self.n_components):
+                raise InputError(
+                    f"n_components={self.n_components} but {name} has n_features={n_cols}: linear "
+                    f"CCA has no more components than columns. Set n_components to at most "
+                    f"{min(pairs.n_cols)}."
+                )
+        return Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
+
+
+class FourierCCA(MomentCCA):
+    r"""Kernel CCA approximated by random Fourier features, solved exactly (the paper's FKCCA).
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    rank : int, default=2000
+        Number of random features a view, M. Accuracy and cost grow with it (time N M^2).
+    kernel : str, Kernel or a pair of these, default="rbf"
+        A stationary kernel: "rbf", "laplacian", "cauchy", "matern".
+    width : float, "median" or a pair of these, default="median"
+        Length scale of kernels that were given none; "median" takes the median distance among 4000
+        rows, each view its own.
+    paired : bool, default=False
+        Use each frequency as a cosine and a sine instead of a cosine with random phase.
+    reg : float or pair of floats, default=1e-6
+        Regularisation relative to the total variance of the features of the view:
+        r_x = reg * trace(Sigma_xx). Raise it when held-out correlation falls short of training.
+    random_state : int, RandomState, Generator or None, default=None
+        Fixes the draw of the features.
+    memory_budget, n_jobs, device
+        As in `LinearCCA`.
+
+    Attributes
+    ----------
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `LinearCCA`, weights and means being those of the features.
+
+    References
+    ----------
+    D. Lopez-Paz et al., Randomized nonlinear component analysis, ICML 2014.
+    W. Wang and K. Livescu, Large-scale approximate kernel CCA, ICLR 2016.
+
+    Examples
+    --------
+    >>> from knoi import FourierCCA
+    >>> from knoi.data.synthetic import make_two_views
+    >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
+    >>> model = FourierCCA(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
+    >>> model.transform(views.X).shape
+    (3000, 1)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: int = 2000,
+        kernel: Any = "rbf",
+        width: Any = "median",
+        paired: bool = False,
+        reg: Any = 1e-6,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.kernel = kernel
+        self.width = width
+        self.paired = paired
+        self.reg = reg
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _fit_maps(self, pairs: PairSource) -> Maps:
+        rank = _rank_for(self.rank, self.n_components)
+        seed = seed_from(self.random_state)
+        samples = pairs.sample(WIDTH_SAMPLE, seed)
+        kernels = kernels_with_widths(self.kernel, self.width, samples)
+        x, y = (
+            RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
+            for sample, kernel, view in zip(samples, kernels, View, strict=True)
+        )
+        return x, y
+
+
+class NystromCCA(MomentCCA):
+    r"""Kernel CCA approximated by the Nystrom method, solved exactly (the paper's NKCCA).
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    rank : int, default=1000
+        Number of landmarks a view, M; with fewer rows than that, all rows are landmarks, and the
+        result is exact kernel CCA.
+    kernel : str, Kernel or a pair of these, default="rbf"
+        Any kernel.
+    width : float, "median" or a pair of these, default="median"
+        As in `FourierCCA`.
+    landmarks : {"uniform", "kmeans", "pivoted_cholesky"}, default="uniform"
+        How landmarks are chosen from a sample of the rows.
+    reg, random_state, memory_budget, n_jobs, device
+        As in `FourierCCA`.
+
+    Attributes
+    ----------
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `FourierCCA`.
+
+    Examples
+    --------
+    >>> from knoi import NystromCCA
+    >>> from knoi.data.synthetic import make_two_views
+    >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
+    >>> model = NystromCCA(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
+    >>> model.transform_y(views.Y).shape
+    (3000, 1)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: int = 1000,
+        kernel: Any = "rbf",
+        width: Any = "median",
+        landmarks: Selection = "uniform",
+        reg: Any = 1e-6,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.kernel = kernel
+        self.width = width
+        self.landmarks = landmarks
+        self.reg = reg
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _fit_maps(self, pairs: PairSource) -> Maps:
+        rank = min(_rank_for(self.rank, self.n_components), pairs.n_rows)
+        seed = seed_from(self.random_state)
+        kernels = kernels_with_widths(self.kernel, self.width, pairs.sample(WIDTH_SAMPLE, seed))
+        # Uniform landmarks are the sample itself; choosier rules want something to choose from.
+        candidates = rank if self.landmarks == "uniform" else max(WIDTH_SAMPLE, 5 * rank)
+        x, y = (
+            Nystrom.fit(select_landmarks(sample, kernel, rank, seed, view, self.landmarks), kernel)
+            for sample, kernel, view in zip(
+                pairs.sample(candidates, seed), kernels, View, strict=True
+            )
+        )
+        return x, y
+
+
+def _rank_for(rank: Any, n_components: int) -> int:
+    checked = count("rank", rank)
+    if checked < count("n_components", n_components):
+        raise InputError(
+            f"rank={rank} is below n_components={n_components}: features of that rank hold no more "
+            "components. Raise rank (a few thousand is usual) or lower n_components."
+        )
+    return checked

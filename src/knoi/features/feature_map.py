@@ -1,0 +1,117 @@
+"""The contract of a feature map, and the identity map.
+
+A fitted map is a value: arrays and numbers, no behaviour that depends on what was computed before.
+Any block of its columns can be had on its own, so that nothing ever needs all of phi(x) at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.blocks import even_slices
+from knoi.exceptions import ModelFileError
+
+MAPS: dict[str, type["FeatureMap"]] = {}
+
+
+class FeatureMap(ABC):
+    """phi: R^d -> R^M, fitted and immutable."""
+
+    kind: ClassVar[str]  # the name a model file knows the map by
+
+    def __init_subclass__(cls) -> None:
+        MAPS[cls.kind] = cls
+
+    @property
+    @abstractmethod
+    def n_cols(self) -> int:
+        """Columns of the input, d."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Columns of the output, M."""
+
+    @abstractmethod
+    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+        """Features `columns` of the rows of X, (b, columns), written into `out` if given."""
+
+    @abstractmethod
+    def to(self, backend: Backend) -> Self:
+        """The same map with its arrays where `backend` has them, in its precision."""
+
+    @abstractmethod
+    def scratch_per_row(self) -> int:
+        """Numbers held for one row while a block is computed, besides the block itself."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build the map again: NumPy arrays and JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+
+    def transform(self, X: Array) -> Array:
+        """All features of the rows of X, (b, M)."""
+        return self.block(X, slice(0, self.rank))
+
+    def slices(self, largest: int) -> list[slice]:
+        """Blocks of at most `largest` columns that together are all of them."""
+        return even_slices(self.rank, largest)
+
+
+@dataclass(frozen=True)
+class Identity(FeatureMap):
+    """phi(x) = x: with it, every kernel method is its linear counterpart."""
+
+    kind: ClassVar[str] = "identity"
+    columns: int
+
+    @property
+    def n_cols(self) -> int:
+        """Columns of the input."""
+        return self.columns
+
+    @property
+    def rank(self) -> int:
+        """Columns of the output: as many."""
+        return self.columns
+
+    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+        """The asked-for columns of X; a view of X unless `out` is given."""
+        if out is None:
+            return X[:, columns]
+        out[...] = X[:, columns]
+        return out
+
+    def to(self, backend: Backend) -> Self:
+        """Nothing to move."""
+        return self
+
+    def scratch_per_row(self) -> int:
+        """No scratch."""
+        return 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of columns."""
+        return {"kind": self.kind, "columns": self.columns}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        return cls(int(state["columns"]))
+
+
+def map_from_state(state: Mapping[str, Any]) -> FeatureMap:
+    """Build whichever map `state` describes."""
+    kind = state.get("kind")
+    if kind not in MAPS:
+        raise ModelFileError(
+            f"the model uses a feature map of kind {kind!r}, which this version of knoi does not "
+            f"know (it knows {', '.join(sorted(MAPS))}). Upgrade knoi to read it."
+        )
+    return MAPS[kind].from_state_dict(state)

@@ -1,0 +1,119 @@
+"""Random Fourier features: sqrt(2/M) cos(w'x + b) for stationary kernels (Rahimi & Recht)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.random import Purpose, View, generator
+from knoi.exceptions import InputTypeError
+from knoi.features.feature_map import FeatureMap
+from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
+
+# Frequencies are drawn this many at a time, each block from its own address: block k of a map is
+# the same whether the map has ten blocks or a thousand, on whatever worker.
+DRAW_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class RandomFourier(FeatureMap):
+    """phi(x) = sqrt(2/M) cos(W'(x - c) + b), with W from the spectral measure of the kernel.
+
+    The centre c changes nothing in exact arithmetic (it only turns the phases); it keeps the
+    arguments of the cosine small, so that data far from the origin loses no digits in float32.
+
+    `paired` features use every frequency twice, as cos(w'x) and sin(w'x) = cos(w'x - pi/2), and
+    need no random phase: lower variance per frequency, half as many frequencies at equal M.
+    """
+
+    kind: ClassVar[str] = "random_fourier"
+    kernel: StationaryKernel
+    W: Array  # (d, M)
+    phases: Array  # (M,)
+    centre: Array  # (d,)
+
+    @classmethod
+    def fit(
+        cls,
+        sample: Array,  # (n, d) rows of the view, NumPy
+        kernel: Kernel,
+        rank: int,
+        seed: int,
+        view: View,
+        *,
+        paired: bool = False,
+    ) -> Self:
+        """Draw the map for `kernel`; the sample only fixes the centre and the number of columns."""
+        if not isinstance(kernel, StationaryKernel):
+            raise InputTypeError(
+                f"random Fourier features need a stationary kernel, not {kernel.name!r}: its "
+                "frequencies come from the kernel's Fourier transform. Use 'rbf', 'laplacian', "
+                "'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel."
+            )
+        n_cols = sample.shape[1]
+        frequencies = -(-rank // 2) if paired else rank
+        W, phases = [], []
+        for block, start in enumerate(range(0, frequencies, DRAW_BLOCK)):
+            size = min(DRAW_BLOCK, frequencies - start)
+            draw = generator(seed, Purpose.FREQUENCIES, view, block)
+            # The whole block is drawn even when only its head is used, so that a larger map
+            # extends a smaller one.
+            W.append(kernel.sample_frequencies(n_cols, DRAW_BLOCK, draw)[:, :size])
+            turn = generator(seed, Purpose.PHASES, view, block)
+            phases.append(turn.uniform(0, 2 * np.pi, DRAW_BLOCK)[:size])
+        weights, turns = np.concatenate(W, axis=1), np.concatenate(phases)
+        if paired:
+            pairs = rank // 2
+            last = turns[pairs:]  # an odd rank leaves one unpaired feature, which keeps its phase
+            turns = np.concatenate([np.tile([0.0, -np.pi / 2], pairs), last])
+            weights = np.repeat(weights, 2, axis=1)[:, :rank]
+        centre = np.mean(sample, axis=0, dtype=np.float64)
+        return cls(kernel, weights, turns, centre)
+
+    @property
+    def n_cols(self) -> int:
+        """Columns of the input, d."""
+        return int(self.W.shape[0])
+
+    @property
+    def rank(self) -> int:
+        """Columns of the output, M."""
+        return int(self.W.shape[1])
+
+    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+        """The formula, in place, for the asked-for columns."""
+        xp = array_namespace(X)
+        F = xp.matmul(X - self.centre, self.W[:, columns], out=out)  # (b, columns)
+        F += self.phases[columns]
+        xp.cos(F, out=F)
+        F *= (2 / self.rank) ** 0.5
+        return F
+
+    def to(self, backend: Backend) -> Self:
+        """Frequencies, phases and centre on the backend."""
+        place = backend.asarray
+        return replace(self, W=place(self.W), phases=place(self.phases), centre=place(self.centre))
+
+    def scratch_per_row(self) -> int:
+        """The centred row."""
+        return self.n_cols
+
+    def state_dict(self) -> dict[str, Any]:
+        """The drawn numbers themselves: no later version has to repeat the draw."""
+        return {
+            "kind": self.kind,
+            "kernel": self.kernel.state_dict(),
+            "W": self.W,
+            "phases": self.phases,
+            "centre": self.centre,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        kernel = kernel_from_state(state["kernel"])
+        assert isinstance(kernel, StationaryKernel)
+        return cls(kernel, state["W"], state["phases"], state["centre"])

@@ -1,0 +1,121 @@
+"""Features from kernel values at landmarks: bare columns k(x, Z), and their Nystrom whitening."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.features.feature_map import FeatureMap
+from knoi.kernels import Kernel, kernel_from_state
+
+
+@dataclass(frozen=True)
+class KernelColumns(FeatureMap):
+    """phi(x) = k(x, Z): what exact kernel CCA and landmark solvers project with."""
+
+    kind: ClassVar[str] = "kernel_columns"
+    kernel: Kernel
+    landmarks: Array  # Z, (M, d)
+
+    @property
+    def n_cols(self) -> int:
+        """Columns of the input, d."""
+        return int(self.landmarks.shape[1])
+
+    @property
+    def rank(self) -> int:
+        """One feature a landmark."""
+        return int(self.landmarks.shape[0])
+
+    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+        """Kernel values against the asked-for landmarks."""
+        K = self.kernel(X, self.landmarks[columns, :])
+        if out is None:
+            return K
+        out[...] = K
+        return out
+
+    def to(self, backend: Backend) -> Self:
+        """Landmarks on the backend."""
+        return replace(self, landmarks=backend.asarray(self.landmarks))
+
+    def scratch_per_row(self) -> int:
+        """The kernel's result and one temporary of its size, and the centred row."""
+        return 2 * self.rank + self.n_cols
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kernel and landmarks."""
+        kernel = self.kernel.state_dict()
+        return {"kind": self.kind, "kernel": kernel, "landmarks": self.landmarks}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        return cls(kernel_from_state(state["kernel"]), state["landmarks"])
+
+
+@dataclass(frozen=True)
+class Nystrom(FeatureMap):
+    """phi(x) = k(x, Z) P with P P' = pseudo-inverse of K_ZZ, so that phi reproduces k on Z exactly.
+
+    P holds eigenvectors over root eigenvalues. Directions of K_ZZ at rounding level are left out,
+    so duplicate landmarks cost rank and nothing else: `rank` can be below the number of landmarks.
+    """
+
+    kind: ClassVar[str] = "nystrom"
+    columns: KernelColumns
+    P: Array  # (landmarks, M)
+
+    @classmethod
+    def fit(cls, landmarks: NDArray[Any], kernel: Kernel) -> Self:
+        """Whiten the kernel at the landmarks; the eigen-decomposition is float64 always."""
+        Z = np.asarray(landmarks, dtype=np.float64)
+        K = kernel(Z, Z)
+        values, vectors = np.linalg.eigh((K + K.T) / 2)
+        # What the landmarks' own precision resolves: below it a direction is noise divided by
+        # almost nothing.
+        precision = np.finfo(landmarks.dtype).eps
+        kept = values > precision * len(Z) * values[-1]
+        P = vectors[:, kept] / np.sqrt(values[kept])
+        return cls(KernelColumns(kernel, landmarks), P[:, ::-1])
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that is approximated."""
+        return self.columns.kernel
+
+    @property
+    def n_cols(self) -> int:
+        """Columns of the input, d."""
+        return self.columns.n_cols
+
+    @property
+    def rank(self) -> int:
+        """Columns of the output: the numerical rank of K_ZZ."""
+        return int(self.P.shape[1])
+
+    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+        """Whitened kernel values; every block needs all of k(x, Z)."""
+        xp = array_namespace(X)
+        return xp.matmul(self.columns.transform(X), self.P[:, columns], out=out)
+
+    def to(self, backend: Backend) -> Self:
+        """Landmarks and whitening on the backend."""
+        return replace(self, columns=self.columns.to(backend), P=backend.asarray(self.P))
+
+    def scratch_per_row(self) -> int:
+        """What the kernel columns take."""
+        return self.columns.scratch_per_row()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kernel columns and whitening."""
+        return {"kind": self.kind, "columns": self.columns.state_dict(), "P": self.P}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        return cls(KernelColumns.from_state_dict(state["columns"]), state["P"])

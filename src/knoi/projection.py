@@ -1,0 +1,80 @@
+"""The fitted result, however it was obtained: a feature map, its mean and weights for each view."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.features import FeatureMap, map_from_state
+
+# Columns of features made at a time. Wide enough for BLAS, narrow enough that rank 100,000 does
+# not need 100,000 numbers a row.
+BLOCK_COLUMNS = 8192
+
+
+@dataclass(frozen=True)
+class ViewProjection:
+    """One view: z = W'(phi(x) - mean)."""
+
+    features: FeatureMap
+    mean: Array  # (M,)
+    weights: Array  # (M, L)
+
+    def __call__(self, X: Array) -> Array:
+        """Project rows X (b, d) to (b, L), block of features by block."""
+        Z = 0.0
+        for columns in self.features.slices(BLOCK_COLUMNS):
+            centred = self.features.block(X, columns) - self.mean[columns]  # (b, columns)
+            Z = Z + centred @ self.weights[columns, :]
+        return Z
+
+    def to(self, backend: Backend) -> Self:
+        """The same projection with its arrays on `backend`."""
+        return replace(
+            self,
+            features=self.features.to(backend),
+            mean=backend.asarray(self.mean),
+            weights=backend.asarray(self.weights),
+        )
+
+    def numbers_per_row(self) -> int:
+        """Numbers alive for one row while it is projected: the input, its features twice, z."""
+        block = min(self.features.rank, BLOCK_COLUMNS)
+        inside = self.features.n_cols + self.features.scratch_per_row() + 2 * block
+        return inside + 2 * int(self.weights.shape[1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build it again."""
+        features = self.features.state_dict()
+        return {"features": features, "mean": self.mean, "weights": self.weights}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        return cls(map_from_state(state["features"]), state["mean"], state["weights"])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Both views and the correlations reached on the training data, ordered."""
+
+    x: ViewProjection
+    y: ViewProjection
+    correlations: NDArray[np.float64]  # (L,)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build it again."""
+        return {
+            "x": self.x.state_dict(),
+            "y": self.y.state_dict(),
+            "correlations": self.correlations,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        x, y = (ViewProjection.from_state_dict(state[view]) for view in "xy")
+        return cls(x, y, state["correlations"])

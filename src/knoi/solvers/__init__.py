@@ -1,0 +1,1 @@
+"""HOW U AND V ARE FOUND: additive moments and closed forms."""

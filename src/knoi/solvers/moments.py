@@ -1,0 +1,139 @@
+"""Additive moments of two views: n, means and scatter matrices, over any partition of the rows.
+
+Products run in the precision of the features (float32 at the speed of BLAS), their sums in float64.
+Every chunk is centred on its own mean first, so that data far from the origin loses no digits.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from knoi.arrays.backend import Array, Backend
+from knoi.exceptions import InputError
+
+
+@dataclass(frozen=True)
+class Covariances:
+    """What closed forms start from: means and covariances in float64."""
+
+    n: int
+    mean_x: Array  # (Mx,)
+    mean_y: Array  # (My,)
+    Sxx: Array  # (Mx, Mx)
+    Sxy: Array  # (Mx, My)
+    Syy: Array  # (My, My)
+    precision: float  # relative accuracy of the entries
+
+
+class Moments:
+    """Running moments. Fill the `room` for a chunk of features, then `absorb` it.
+
+    The room has one spare row. With n rows seen so far and m in the chunk, moving from the scatter
+    about two means to the scatter about their joint mean adds (n m / (n + m)) delta delta', where
+    delta is the distance of the means. Written into the spare row as sqrt(n m / (n + m)) delta, it
+    rides along in the same matrix product and costs nothing (Chan, Golub & LeVeque's update).
+    """
+
+    def __init__(self, rank_x: int, rank_y: int, backend: Backend) -> None:
+        self.n = 0
+        self.ranks = (rank_x, rank_y)
+        self.backend = backend
+        self._means = [backend.zeros((rank,), "float64") for rank in self.ranks]
+        self._scatters = {
+            (i, j): backend.zeros((self.ranks[i], self.ranks[j]), "float64")
+            for i, j in ((0, 0), (0, 1), (1, 1))
+        }
+        self._rooms: list[Array] = []
+
+    @staticmethod
+    def fixed_bytes(rank_x: int, rank_y: int, itemsize: int) -> int:
+        """Bytes held however many rows there are: three scatters and the product of one chunk."""
+        scatters = rank_x * rank_x + rank_x * rank_y + rank_y * rank_y
+        return 8 * scatters + itemsize * max(rank_x, rank_y) ** 2
+
+    def room(self, rows: int) -> tuple[Array, Array]:
+        """Two arrays, (rows, Mx) and (rows, My), to be filled with the features of a chunk."""
+        if not self._rooms or self._rooms[0].shape[0] < rows + 1:
+            self._rooms = [self.backend.empty((rows + 1, rank)) for rank in self.ranks]
+        return self._rooms[0][:rows, :], self._rooms[1][:rows, :]
+
+    def update(self, Phi: Array, Psi: Array) -> None:
+        """Add the rows of Phi (m, Mx) and Psi (m, My), which are left as they are."""
+        room_x, room_y = self.room(len(Phi))
+        room_x[...] = Phi
+        room_y[...] = Psi
+        self.absorb(len(Phi))
+
+    def absorb(self, rows: int) -> None:
+        """Add the first `rows` rows of the room, overwriting them."""
+        if rows == 0:
+            return
+        xp = self.backend.xp
+        weight = self.n * rows / (self.n + rows)
+        ones = xp.full((rows,), 1 / rows, dtype=self._rooms[0].dtype, **self.backend.placement)
+        chunk = []
+        for room, mean in zip(self._rooms, self._means, strict=True):
+            features = room[:rows, :]
+            rough = ones @ features
+            features -= rough
+            # What rounding left behind in the mean is small now, and seen with all its digits.
+            delta = self.backend.asarray(rough, "float64") - mean
+            delta += self.backend.asarray(ones @ features, "float64")
+            room[rows, :] = delta * weight**0.5
+            mean += delta * (rows / (self.n + rows))
+            chunk.append(room[: rows + 1, :])
+        for (i, j), scatter in self._scatters.items():
+            # NumPy recognises A' A and calls syrk: half the work of a general product.
+            scatter += xp.matmul(chunk[i].T, chunk[j])
+        self.n += rows
+
+    def merge(self, other: "Moments") -> None:
+        """Add the rows another `Moments` has seen; `other` is left as it is."""
+        if other.ranks != self.ranks:
+            raise InputError(
+                f"moments over {other.ranks} features cannot be added to moments over {self.ranks}."
+            )
+        if other.n == 0:
+            return
+        share = other.n / (self.n + other.n)
+        deltas = [theirs - ours for ours, theirs in zip(self._means, other._means, strict=True)]
+        for (i, j), scatter in self._scatters.items():
+            scatter += other._scatters[i, j]
+            scatter += (self.n * share) * deltas[i][:, None] * deltas[j][None, :]
+        for mean, delta in zip(self._means, deltas, strict=True):
+            mean += share * delta
+        self.n += other.n
+
+    def covariances(self, *, consume: bool = False) -> Covariances:
+        """Means and covariances (divided by n, as in the paper) of the rows seen so far.
+
+        With `consume` they are made in place, for half the memory, and no rows can follow.
+        """
+        if self.n < 2:
+            raise InputError(
+                f"n_samples={self.n}: a covariance needs at least 2 rows. Pass more rows."
+            )
+        scatters = self._scatters
+        if consume:
+            self._scatters, self._rooms = {}, []
+        else:
+            scatters = {key: scatter + 0.0 for key, scatter in scatters.items()}
+        for scatter in scatters.values():
+            scatter /= self.n
+        Sxx, Sxy, Syy = scatters[0, 0], scatters[0, 1], scatters[1, 1]
+        mean_x, mean_y = (mean + 0.0 for mean in self._means)
+        precision = float(np.finfo(self.backend.dtype).eps)
+        for own, S, mean in ((0, Sxx, mean_x), (1, Syy, mean_y)):
+            idle = _constant_columns(self.backend, S, mean, precision)
+            if len(idle):
+                S[idle, :] = 0.0
+                S[:, idle] = 0.0
+                Sxy[(idle, slice(None)) if own == 0 else (slice(None), idle)] = 0.0
+        return Covariances(self.n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
+
+
+def _constant_columns(backend: Backend, S: Array, mean: Array, precision: float) -> Array:
+    """Indices of columns whose spread is no more than the rounding of their mean."""
+    variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
+    rounding = 2 * precision * np.abs(backend.to_numpy(mean))
+    return backend.xp.asarray(np.flatnonzero(variance <= rounding**2), **backend.placement)

@@ -1,0 +1,62 @@
+import operator
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from knoi.engine import Serial, Threads, worker_count
+from knoi.exceptions import InputError
+
+
+def blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture(params=[Serial, lambda: Threads(1), lambda: Threads(3)])
+def engine(request):
+    engine = request.param()
+    yield engine
+    engine.close()
+
+
+def test_map_keeps_the_order(engine):
+    assert engine.map(lambda item, a, b: item * a + b, range(20), 3, 1) == [
+        3 * i + 1 for i in range(20)
+    ]
+
+
+def test_reduce_folds_in_order(engine):
+    assert engine.reduce(operator.add, [[1], [2], [3]]) == [1, 2, 3]
+
+
+def test_an_error_in_a_worker_reaches_the_caller(engine):
+    def fail(item):
+        if item == 5:
+            raise KeyError("five")
+        return item
+
+    with pytest.raises(KeyError, match="five"):
+        engine.map(fail, range(10))
+    assert engine.map(fail, range(5)) == list(range(5))
+
+
+def test_blas_keeps_to_one_thread_in_workers_and_gets_its_threads_back():
+    np.ones((2, 2)) @ np.ones((2, 2))
+    before = blas_threads()
+    with Threads(2) as engine:
+        names, limits = zip(
+            *engine.map(lambda _: (threading.current_thread().name, blas_threads()), range(8)),
+            strict=True,
+        )
+        assert all(limit == {1} for limit in limits)
+        assert all(name.startswith("knoi") for name in names)
+        assert max(blas_threads()) <= 2
+    assert blas_threads() == before
+
+
+def test_worker_counts():
+    assert worker_count(3) == 3
+    assert worker_count(None) == worker_count(-1) >= 1
+    with pytest.raises(InputError, match=r"n_jobs=0: wanted None"):
+        worker_count(0)
