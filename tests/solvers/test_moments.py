@@ -9,7 +9,7 @@ from knoi.solvers.moments import Moments
 
 
 def moments_of(X, Y, cuts, backend):
-    moments = Moments(X.shape[1], Y.shape[1], backend)
+    moments = Moments((X.shape[1], Y.shape[1]), backend)
     for start, stop in zip([0, *cuts], [*cuts, len(X)], strict=True):
         moments.update(backend.asarray(X[start:stop]), backend.asarray(Y[start:stop]))
     return moments
@@ -72,7 +72,7 @@ def test_a_constant_column_has_no_variance():
 
 def test_adding_rows_leaves_them_as_they_are(two_views, backend):
     X, Y = (np.array(view) for view in two_views)
-    moments = Moments(6, 4, backend)
+    moments = Moments((6, 4), backend)
     moments.update(backend.asarray(X), backend.asarray(Y))
     np.testing.assert_array_equal(X, two_views[0])
     np.testing.assert_array_equal(Y, two_views[1])
@@ -97,4 +97,4 @@ def test_too_few_rows_are_refused():
 def test_moments_of_other_features_are_not_added():
     backend = numpy_backend()
     with pytest.raises(InputError, match=r"over \(2, 2\) features cannot be added"):
-        Moments(3, 2, backend).merge(Moments(2, 2, backend))
+        Moments((3, 2), backend).merge(Moments((2, 2), backend))

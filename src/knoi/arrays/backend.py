@@ -133,6 +133,11 @@ def pick_backend(device: str | None, dtype: DType) -> Backend:
     return numpy_backend(dtype) if device is None else torch_backend(device, dtype)
 
 
+def compute_dtype(*stored: np.dtype[Any]) -> DType:
+    """The precision to compute in: single if all stored dtypes fit it without loss, else double."""
+    return "float32" if np.result_type(*stored, np.float32) == np.float32 else "float64"
+
+
 def available_ram() -> int:
     """Bytes of main memory that can be taken without swapping."""
     try:

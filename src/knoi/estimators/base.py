@@ -1,4 +1,4 @@
-"""What every estimator shares: opening data, projecting, scoring, saving; one hook finds U and V."""
+"""What every estimator shares: opening data, projecting, scoring, saving; `_solve` is the rest."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -9,15 +9,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from knoi import __version__
-from knoi.arrays.backend import Backend, pick_backend
+from knoi.arrays.backend import Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.data.checked import CheckedView
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.parameters import count
+from knoi.estimators.parameters import check_domain, count
 from knoi.exceptions import InputError, ModelFileError
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import total_correlation
@@ -71,7 +70,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         """
         check_is_fitted(self)
         with _Opened(X, "X") as x:
-            _check_columns(self, x, X, reset=False)
+            _check_columns(self, x.n_cols, X, reset=False)
             Zx = self._project(x, "X", self.projection_.x)
         return Zx if Y is None else (Zx, self.transform_y(Y))
 
@@ -143,7 +142,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
             )
 
     def _remember_columns(self, X: Any, pairs: PairSource, *, reset: bool = True) -> None:
-        _check_columns(self, pairs.x, X, reset=reset)
+        _check_columns(self, pairs.n_cols[0], X, reset=reset)
         if reset:
             self.n_features_y_ = pairs.n_cols[1]
 
@@ -159,10 +158,9 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
 
     def _project(self, view: ViewSource, name: str, projection: ViewProjection) -> NDArray[Any]:
         """Stream a view through its projection, rows shared among threads."""
-        dtype = "float32" if np.result_type(view.dtype, np.float32) == np.float32 else "float64"
-        backend = pick_backend(self.device, dtype)
+        backend = pick_backend(self.device, compute_dtype(view.dtype))
         placed = projection.to(backend)
-        Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=dtype)
+        Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=backend.dtype)
         checked = CheckedView(view, name)
         with Threads(worker_count(self.n_jobs)) as engine:
             numbers = placed.numbers_per_row()
@@ -181,6 +179,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
 
             for start in range(0, view.n_rows, rows):
                 chunk = checked.run(start, min(start + rows, view.n_rows))
+                check_domain(name, projection.features.kernel, chunk, start)
                 engine.map(project, even_slices(len(chunk), PIECE_ROWS), chunk, start)
         return Z
 
@@ -211,10 +210,10 @@ class _Opened:
             self._view.close()
 
 
-def _check_columns(estimator: Any, view: ViewSource, X: Any, *, reset: bool) -> None:
+def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:
     """Set or compare `n_features_in_` and `feature_names_in_`, scikit-learn's way."""
     # scikit-learn reads names off data frames; of anything else it needs only the column count.
-    described = X if hasattr(X, "columns") else np.empty((0, view.n_cols))
+    described = X if hasattr(X, "columns") else np.empty((0, n_cols))
     validate_data(estimator, described, reset=reset, skip_check_array=True)
 
 

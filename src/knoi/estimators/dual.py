@@ -11,9 +11,8 @@ from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.base import BaseCCA
 from knoi.estimators.parameters import (
-    WIDTH_SAMPLE,
     count,
-    kernels_with_widths,
+    kernels_for,
     one_per_view,
     regulariser,
 )
@@ -91,8 +90,7 @@ class KernelCCA(BaseCCA):
         L = count("n_components", self.n_components)
         reg = one_per_view("reg", self.reg, regulariser)
         self._check_memory(pairs.n_rows, backend)
-        samples = pairs.sample(WIDTH_SAMPLE, seed_from(self.random_state))
-        kernels = kernels_with_widths(self.kernel, self.width, samples)
+        kernels = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
         # N x N algebra is float64 whatever the data: a kernel matrix is as ill-conditioned as
         # matrices get.
         exact = pick_backend(self.device, "float64")

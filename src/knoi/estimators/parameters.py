@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels import Kernel, default_width, resolve
 
@@ -13,6 +14,7 @@ Value = TypeVar("Value")
 
 # The median trick of the paper looks at this many rows.
 WIDTH_SAMPLE = 4000
+CHECK_ROWS = 4096
 
 
 def count(name: str, value: Any) -> int:
@@ -46,12 +48,29 @@ def regulariser(name: str, value: Any) -> float:
     return float(value)
 
 
-def kernels_with_widths(kernel: Any, width: Any, samples: tuple[Any, Any]) -> tuple[Kernel, Kernel]:
-    """One kernel a view, its width decided: its own, else `width`, else the median trick."""
-    resolved = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
+def kernels_for(kernel: Any, width: Any, pairs: PairSource, seed: int) -> tuple[Kernel, Kernel]:
+    """One kernel a view, its width decided: its own, else `width`, else the median trick.
+
+    A kernel that is not defined everywhere has all the data checked first, so that a value it
+    cannot take is named by its row before anything is computed.
+    """
+    kernels = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
     widths = one_per_view("width", width, _width)
-    x, y = (_with_width(*view) for view in zip(("X", "Y"), resolved, widths, samples, strict=True))
+    if any(one.nonnegative for one in kernels):
+        for start, stop in pairs.chunks(CHECK_ROWS):
+            for name, one, rows in zip("XY", kernels, pairs.read(start, stop), strict=True):
+                check_domain(name, one, rows, start)
+    samples = pairs.sample(WIDTH_SAMPLE, seed)
+    x, y = (_with_width(*view) for view in zip("XY", kernels, widths, samples, strict=True))
     return x, y
+
+
+def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:
+    """Refuse rows the kernel is not defined for, naming the view."""
+    try:
+        kernel.check(rows, first_row=first_row)
+    except InputError as error:
+        raise InputError(f"view {view}: {error}") from None
 
 
 def _width(name: str, value: Any) -> float | None:
@@ -73,4 +92,4 @@ def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> 
     try:
         return kernel.with_width(default_width(kernel, sample) if width is None else width)
     except InputError as error:
-        raise type(error)(f"view {view}: {error}") from error
+        raise InputError(f"view {view}: {error}") from None

@@ -3,8 +3,6 @@
 from abc import abstractmethod
 from typing import Any, Self
 
-from sklearn.utils.validation import check_is_fitted
-
 from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
 from knoi.arrays.blocks import even_slices, rows_that_fit
 from knoi.arrays.random import View, seed_from
@@ -14,7 +12,7 @@ from knoi.estimators.base import PIECE_ROWS, BaseCCA
 from knoi.estimators.parameters import (
     WIDTH_SAMPLE,
     count,
-    kernels_with_widths,
+    kernels_for,
     one_per_view,
     regulariser,
 )
@@ -54,7 +52,7 @@ class MomentCCA(BaseCCA):
             if first:
                 backend = pick_backend(self.device, pairs.dtype)
                 self._maps = self._fit_maps(pairs)
-                self._moments = Moments(*(features.rank for features in self._maps), backend)
+                self._moments = Moments(_ranks(self._maps), backend)
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._accumulate(pairs, self._maps, self._moments, engine)
                 if solve:
@@ -69,7 +67,7 @@ class MomentCCA(BaseCCA):
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         maps = self._fit_maps(pairs)
-        moments = Moments(*(features.rank for features in maps), backend)
+        moments = Moments(_ranks(maps), backend)
         self._accumulate(pairs, maps, moments, engine)
         return self._finish(maps, moments, consume=True)
 
@@ -109,9 +107,9 @@ class MomentCCA(BaseCCA):
     def _rows_per_chunk(
         self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine
     ) -> int:
-        ranks = [features.rank for features in maps]
+        ranks = _ranks(maps)
         scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
-        adding = Moments.fixed_bytes(*ranks, backend.itemsize)
+        adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += engine.n_workers * PIECE_ROWS * scratch
         solving = 8 * 6 * max(ranks) ** 2
         return rows_that_fit(
@@ -264,8 +262,8 @@ class FourierCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = _rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
+        kernels = kernels_for(self.kernel, self.width, pairs, seed)
         samples = pairs.sample(WIDTH_SAMPLE, seed)
-        kernels = kernels_with_widths(self.kernel, self.width, samples)
         x, y = (
             RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
             for sample, kernel, view in zip(samples, kernels, View, strict=True)
@@ -335,7 +333,7 @@ class NystromCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = min(_rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
-        kernels = kernels_with_widths(self.kernel, self.width, pairs.sample(WIDTH_SAMPLE, seed))
+        kernels = kernels_for(self.kernel, self.width, pairs, seed)
         # Uniform landmarks are the sample itself; choosier rules want something to choose from.
         candidates = rank if self.landmarks == "uniform" else max(WIDTH_SAMPLE, 5 * rank)
         x, y = (
@@ -345,6 +343,10 @@ class NystromCCA(MomentCCA):
             )
         )
         return x, y
+
+
+def _ranks(maps: Maps) -> tuple[int, int]:
+    return maps[0].rank, maps[1].rank
 
 
 def _rank_for(rank: Any, n_components: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.exceptions import ModelFileError
+from knoi.kernels import Kernel, Linear
 
 MAPS: dict[str, type["FeatureMap"]] = {}
 
@@ -20,6 +21,7 @@ class FeatureMap(ABC):
     """phi: R^d -> R^M, fitted and immutable."""
 
     kind: ClassVar[str]  # the name a model file knows the map by
+    kernel: Kernel  # what inner products of features stand for
 
     def __init_subclass__(cls) -> None:
         MAPS[cls.kind] = cls
@@ -69,6 +71,7 @@ class Identity(FeatureMap):
     """phi(x) = x: with it, every kernel method is its linear counterpart."""
 
     kind: ClassVar[str] = "identity"
+    kernel: ClassVar[Kernel] = Linear()  # type: ignore[misc]
     columns: int
 
     @property

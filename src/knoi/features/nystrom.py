@@ -84,7 +84,7 @@ class Nystrom(FeatureMap):
         return cls(KernelColumns(kernel, landmarks), P[:, ::-1])
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> Kernel:  # type: ignore[override]
         """The kernel that is approximated."""
         return self.columns.kernel
 

@@ -34,9 +34,9 @@ class Moments:
     rides along in the same matrix product and costs nothing (Chan, Golub & LeVeque's update).
     """
 
-    def __init__(self, rank_x: int, rank_y: int, backend: Backend) -> None:
+    def __init__(self, ranks: tuple[int, int], backend: Backend) -> None:
         self.n = 0
-        self.ranks = (rank_x, rank_y)
+        self.ranks = ranks
         self.backend = backend
         self._means = [backend.zeros((rank,), "float64") for rank in self.ranks]
         self._scatters = {
@@ -46,10 +46,11 @@ class Moments:
         self._rooms: list[Array] = []
 
     @staticmethod
-    def fixed_bytes(rank_x: int, rank_y: int, itemsize: int) -> int:
+    def fixed_bytes(ranks: tuple[int, int], itemsize: int) -> int:
         """Bytes held however many rows there are: three scatters and the product of one chunk."""
+        rank_x, rank_y = ranks
         scatters = rank_x * rank_x + rank_x * rank_y + rank_y * rank_y
-        return 8 * scatters + itemsize * max(rank_x, rank_y) ** 2
+        return 8 * scatters + itemsize * max(ranks) ** 2
 
     def room(self, rows: int) -> tuple[Array, Array]:
         """Two arrays, (rows, Mx) and (rows, My), to be filled with the features of a chunk."""
