@@ -1,0 +1,138 @@
+"""Views that are arrays already: NumPy (in memory or mapped), sequences, sparse, tensors."""
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from knoi.data.row_source import RowSource, read_only
+from knoi.data.validation import (
+    ELEMENTWISE_KINDS,
+    check_dtype,
+    check_shape,
+    describe_place,
+    numbers_from_objects,
+)
+from knoi.exceptions import InputError, InputTypeError
+
+
+def open_ndarray(data: NDArray[Any], label: str) -> RowSource:
+    """An array; rows come out as read-only windows on it where its layout allows."""
+    check_shape(label, data.shape)
+    if isinstance(data, np.ma.MaskedArray):
+        data = _unmasked(data, label)
+    if data.dtype.kind in ELEMENTWISE_KINDS:
+        data = numbers_from_objects(label, data.view(np.ndarray))
+    rows = read_only(data)
+    return RowSource(
+        label,
+        shape=rows.shape,
+        dtype=rows.dtype,
+        fetch=lambda start, stop: rows[start:stop],
+        random_access=not _is_file_backed(data),
+    )
+
+
+def open_array_like(data: Any, label: str) -> RowSource:
+    """Nested sequences, scalars and objects that turn themselves into arrays."""
+    try:
+        array = np.asarray(data)
+        if array.dtype.kind in ELEMENTWISE_KINDS:
+            # NumPy makes text of numbers that stand beside text; keep each element as it came.
+            array = np.asarray(data, dtype=object)
+    except (ValueError, TypeError) as error:
+        raise _why_not_an_array(data, label, error) from error
+    return open_ndarray(array, label)
+
+
+def open_sparse(data: Any, label: str) -> RowSource:
+    """A scipy sparse matrix or array of any format; only the rows asked for become dense."""
+    check_shape(label, data.shape)
+    check_dtype(label, data.dtype)
+    rows = scipy.sparse.csr_array(data)  # shares the memory of what is CSR already
+    return RowSource(
+        label,
+        shape=rows.shape,
+        dtype=rows.dtype,
+        fetch=lambda start, stop: rows[start:stop].toarray(),
+        random_access=True,
+    )
+
+
+def open_tensor(data: Any, label: str) -> RowSource:
+    """A torch tensor on any device; only the rows asked for come to the CPU."""
+    check_shape(label, tuple(data.shape))
+    if str(data.layout) != "torch.strided":
+        raise InputTypeError(
+            f"{label} is a torch tensor of layout {data.layout}: rows cannot be sliced from it. "
+            "Pass tensor.to_dense() or a scipy.sparse matrix."
+        )
+    tensor = data.detach()
+    try:
+        dtype = _numpy_rows(tensor[:0]).dtype
+    except TypeError as error:
+        raise InputTypeError(
+            f"{label} is a torch tensor of dtype {data.dtype}: only real numbers can be used. "
+            "Convert it first, e.g. with tensor.float()."
+        ) from error
+    return RowSource(
+        label,
+        shape=tuple(tensor.shape),
+        dtype=dtype,
+        fetch=lambda start, stop: read_only(_numpy_rows(tensor[start:stop])),
+        random_access=True,
+    )
+
+
+def _numpy_rows(tensor: Any) -> NDArray[Any]:
+    # NumPy has no bfloat16 and no 8-bit floats; float32 holds them all.
+    has_no_numpy_dtype = str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8"))
+    rows: NDArray[Any] = (tensor.float() if has_no_numpy_dtype else tensor).numpy(force=True)
+    return rows
+
+
+def _unmasked(data: Any, label: str) -> NDArray[Any]:
+    masked = np.argwhere(np.ma.getmaskarray(data))
+    if len(masked):
+        row, column = (int(index) for index in masked[0])
+        raise InputError(
+            f"{label} is a masked array with {len(masked)} masked values, the first at "
+            f"{describe_place(row, column, None)}: CCA needs complete rows. "
+            "Drop the rows or fill the values, e.g. with numpy.ma.filled."
+        )
+    return np.ma.getdata(data)
+
+
+def _is_file_backed(data: NDArray[Any]) -> bool:
+    # A slice of a memmap, or np.asarray of one, is still a file: ask who owns the memory.
+    owner: Any = data
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)
+
+
+def _why_not_an_array(data: Any, label: str, error: Exception) -> InputError:
+    lengths = (
+        [len(row) if hasattr(row, "__len__") else None for row in data]
+        if isinstance(data, Sequence)
+        else []
+    )
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            return InputError(
+                f"{label} is ragged: row 0 has {_count(lengths[0])} but row {row} has "
+                f"{_count(length)}. Give every row the same number of values."
+            )
+    return InputTypeError(
+        f"{label} (a {type(data).__name__}) cannot be made an array: {error}. "
+        "Pass a 2-D array of numbers."
+    )
+
+
+def _count(length: int | None) -> str:
+    if length is None:
+        return "a single number"
+    return f"{length} value" if length == 1 else f"{length} values"
