@@ -1,1 +1,33 @@
 """THE EXACT k(x, z): what feature maps approximate and are judged against."""
+
+from knoi.kernels.kernel import (
+    KERNELS,
+    Kernel,
+    WidthKernel,
+    kernel_from_state,
+    register,
+    resolve,
+)
+from knoi.kernels.nonstationary import ArcCosine, Chi2, Linear, Polynomial
+from knoi.kernels.stationary import RBF, Cauchy, Laplacian, Matern, StationaryKernel
+from knoi.kernels.width import default_width, median_width
+
+__all__ = [
+    "KERNELS",
+    "RBF",
+    "ArcCosine",
+    "Cauchy",
+    "Chi2",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Matern",
+    "Polynomial",
+    "StationaryKernel",
+    "WidthKernel",
+    "default_width",
+    "kernel_from_state",
+    "median_width",
+    "register",
+    "resolve",
+]

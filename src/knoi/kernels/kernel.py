@@ -1,0 +1,199 @@
+"""The contract of a kernel, its registry by name, and its state as plain JSON.
+
+Kernel
+├── Linear, ArcCosine                          no length scale
+└── WidthKernel                                a `width`, given or still to be decided
+    ├── Polynomial, Chi2
+    └── StationaryKernel                       k(x - z), with a spectral measure to sample
+        └── RBF, Laplacian, Cauchy, Matern
+
+Kernels are values: frozen and compared by their parameters; arrays of any backend pass through.
+"""
+
+import dataclasses
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import array_api_compat
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array
+from knoi.exceptions import InputError, InputTypeError
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A positive semidefinite k(x, z), evaluated between the rows of two arrays."""
+
+    name: ClassVar[str]
+    """Key in `KERNELS`, and in a model file."""
+
+    nonnegative: ClassVar[bool] = False
+    """Whether the kernel is defined for nonnegative data only."""
+
+    @abstractmethod
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), floats of one dtype, as (n, m)."""
+
+    @abstractmethod
+    def diag(self, X: Array) -> Array:
+        """k(x, x) for the rows of X (n, d), as (n,)."""
+
+    @property
+    def needs_width(self) -> bool:
+        """Whether a width must still be decided before the kernel can be evaluated."""
+        return isinstance(self, WidthKernel) and self.width is None
+
+    def with_width(self, width: float) -> Self:
+        """A copy with this width."""
+        if not isinstance(self, WidthKernel):
+            raise InputError(
+                f"width={width!r} was given, but the {self.name} kernel has no width. "
+                "Leave it out, or choose a kernel that has one, e.g. 'rbf'."
+            )
+        return dataclasses.replace(self, width=width)
+
+    def check(self, X: Array, *, first_row: int = 0) -> None:
+        """Raise `InputError` if X (n, d) has values the kernel is not defined for.
+
+        For the message, `first_row` is the number of the first row of X in the data it is part of.
+        """
+        if not self.nonnegative:
+            return
+        xp = array_api_compat.array_namespace(X)
+        if 0 in X.shape or float(xp.min(X)) >= 0:
+            return
+        first = int(xp.nonzero(xp.reshape(X < 0, (-1,)))[0][0])
+        i, j = divmod(first, X.shape[1])
+        raise InputError(
+            f"row {first_row + i}, column {j} has {float(X[i, j]):.6g}, but the {self.name} kernel "
+            "compares histograms and wants nonnegative values. Pass counts or frequencies, or use "
+            "another kernel, e.g. 'rbf'."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The name and the parameters, all JSON-able; `kernel_from_state` is the way back."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
+class WidthKernel(Kernel):
+    """A kernel with a length scale.
+
+    Parameters
+    ----------
+    width : float or None
+        The length scale; None leaves it to be decided from data, by `default_width`.
+    """
+
+    width: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.width is None:
+            return
+        if isinstance(self.width, str):
+            raise InputTypeError(
+                f"width={self.width!r} was given to a {self.name} kernel, which wants a number or "
+                "None. Give a rule such as width='median' to the estimator instead."
+            )
+        object.__setattr__(self, "width", positive_number("width", self.width))
+
+    @abstractmethod
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """A width that suits the rows of `sample` (n, d): the rule is each kernel's own."""
+
+    @property
+    def decided_width(self) -> float:
+        """The width as a number; `InputError` if it is not decided yet."""
+        if self.width is None:
+            raise InputError(
+                f"the {self.name} kernel has no width yet. Pass one, "
+                f"e.g. {type(self).__name__}(width=1.0), or let the estimator choose it by "
+                "width='median'."
+            )
+        return self.width
+
+
+KERNELS: dict[str, type[Kernel]] = {}
+"""The kernels by name."""
+
+K = TypeVar("K", bound=type[Kernel])
+
+
+def register(kernel: K) -> K:
+    """Class decorator: enter a kernel into `KERNELS` under its name."""
+    KERNELS[kernel.name] = kernel
+    return kernel
+
+
+def resolve(kernel: str | Kernel) -> Kernel:
+    """The kernel meant by a name, with default parameters, or by a kernel object."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str):
+        return _kernel_class(kernel)()
+    came = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"{kernel!r}"
+    raise InputTypeError(
+        f"kernel is {came}; a name or a kernel object is wanted. "
+        f"Pass one of {_names()}, or an instance such as RBF(width=1.0)."
+    )
+
+
+def kernel_from_state(state: Mapping[str, Any]) -> Kernel:
+    """The kernel whose `state_dict` this is; `InputError` if it cannot be one."""
+    parameters = dict(state)
+    kernel = _kernel_class(parameters.pop("name", None))
+    known = {field.name for field in dataclasses.fields(kernel)}
+    if unknown := sorted(map(str, parameters.keys() - known)):
+        raise InputError(
+            f"the {kernel.name} kernel has no parameter {unknown[0]!r}; it has "
+            f"{', '.join(sorted(known)) or 'none'}. The state was altered or is from a newer knoi."
+        )
+    return kernel(**parameters)
+
+
+def positive_number(parameter: str, value: object) -> float:
+    """`value` as a float, refused unless finite and > 0."""
+    number = _real(parameter, value)
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(
+            f"{parameter}={value!r} cannot be used: a finite number greater than 0 is wanted."
+        )
+    return number
+
+
+def nonnegative_number(parameter: str, value: object) -> float:
+    """`value` as a float, refused unless finite and >= 0."""
+    number = _real(parameter, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise InputError(
+            f"{parameter}={value!r} cannot be used: a finite number of at least 0 is wanted."
+        )
+    return number
+
+
+def whole_number(parameter: str, value: object) -> int:
+    """`value` as an int, refused if it is of any other kind (3.0 and True included)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InputTypeError(f"{parameter}={value!r} cannot be used: an integer is wanted.")
+    return int(value)
+
+
+def _real(parameter: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputTypeError(f"{parameter}={value!r} cannot be used: a number is wanted.")
+    return float(value)
+
+
+def _kernel_class(name: object) -> type[Kernel]:
+    if not isinstance(name, str) or name not in KERNELS:
+        raise InputError(f"there is no kernel {name!r}. Pass one of {_names()}.")
+    return KERNELS[name]
+
+
+def _names() -> str:
+    return ", ".join(repr(name) for name in sorted(KERNELS))

@@ -1,0 +1,269 @@
+"""Kernels of x - z alone, exact, with samplers of their spectral measures."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from knoi.arrays.backend import Array
+from knoi.kernels.distances import (
+    fold_columns,
+    manhattan,
+    rescale,
+    row_blocks,
+    squared_euclidean,
+    widths_per_unit,
+)
+from knoi.kernels.kernel import WidthKernel, positive_number, register
+from knoi.kernels.width import median_width
+
+
+@dataclass(frozen=True)
+class StationaryKernel(WidthKernel):
+    """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure."""
+
+    @abstractmethod
+    def distance(self, X: Array, Z: Array) -> Array:
+        """What `width` is measured in, between the rows of X (n, d) and Z (m, d), as (n, m)."""
+
+    @abstractmethod
+    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Frequencies w, m of them, as (d, m), drawn such that k(x, z) = E cos(w'(x - z))."""
+
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """Median distance between rows."""
+        return median_width(self, sample)
+
+    def diag(self, X: Array) -> Array:
+        """All ones."""
+        xp = array_api_compat.array_namespace(X)
+        return xp.ones((X.shape[0],), dtype=X.dtype, device=array_api_compat.device(X))
+
+
+@register
+@dataclass(frozen=True)
+class RBF(StationaryKernel):
+    """Gaussian kernel exp(-||x - z||^2 / (2 width^2)).
+
+    Parameters
+    ----------
+    width : float or None
+        Length scale, in Euclidean distance.
+    """
+
+    name: ClassVar[str] = "rbf"
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        xp = array_api_compat.array_namespace(X, Z)
+        width = self.decided_width
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        K = squared_euclidean(Xs, Zs)  # (n, m)
+        K *= -0.5 * widths_per_unit(scale, width, K) ** 2
+        return xp.exp(K, out=K)
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """||x - z||, as (n, m)."""
+        return _euclidean(X, Z)
+
+    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Normal(0, 1 / width^2), independent, (d, m)."""
+        return rng.standard_normal((d, m)) / self.decided_width
+
+
+@register
+@dataclass(frozen=True)
+class Laplacian(StationaryKernel):
+    """exp(-||x - z||_1 / width).
+
+    Parameters
+    ----------
+    width : float or None
+        Length scale, in Manhattan distance.
+    """
+
+    name: ClassVar[str] = "laplacian"
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        xp = array_api_compat.array_namespace(X, Z)
+        width = self.decided_width
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        K = manhattan(Xs, Zs)  # (n, m)
+        K *= -widths_per_unit(scale, width, K)
+        return xp.exp(K, out=K)
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """||x - z||_1, as (n, m)."""
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        D = manhattan(Xs, Zs)
+        D *= scale
+        return D
+
+    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Cauchy of scale 1 / width, independent, (d, m)."""
+        return rng.standard_cauchy((d, m)) / self.decided_width
+
+
+@register
+@dataclass(frozen=True)
+class Cauchy(StationaryKernel):
+    """prod_j 1 / (1 + (x_j - z_j)^2 / width^2), the product form of Rahimi & Recht (2007).
+
+    Parameters
+    ----------
+    width : float or None
+        Length scale, in Euclidean distance: to second order k is 1 - ||x - z||^2 / width^2.
+    """
+
+    name: ClassVar[str] = "cauchy"
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        xp = array_api_compat.array_namespace(X, Z)
+        width = self.decided_width
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        factor = widths_per_unit(scale, width, Xs)
+        Xs *= factor
+        if Zs is not Xs:
+            Zs *= factor
+
+        def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
+            xp.subtract(x, z, out=spare)
+            spare *= spare
+            spare += 1.0
+            block /= spare  # a product of many denominators would overflow; this fades to 0
+
+        return fold_columns(Xs, Zs, start=1.0, step=divide_by_column)
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """||x - z||, as (n, m)."""
+        return _euclidean(X, Z)
+
+    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Laplace of scale 1 / width, independent, (d, m)."""
+        return rng.laplace(size=(d, m)) / self.decided_width
+
+
+@register
+@dataclass(frozen=True)
+class Matern(StationaryKernel):
+    """2^(1 - nu) / Gamma(nu) a^nu K_nu(a), with a = sqrt(2 nu) ||x - z|| / width.
+
+    Sample paths are ceil(nu) - 1 times differentiable; nu = 1/2 is exp(-r), nu -> inf is RBF.
+    nu = 1/2, 3/2 and 5/2 have closed forms; any other goes through a Bessel function on the CPU in
+    float64, a hundred times slower.
+
+    Parameters
+    ----------
+    width : float or None
+        Length scale, in Euclidean distance.
+    nu : float
+        Smoothness.
+    """
+
+    name: ClassVar[str] = "matern"
+    nu: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "nu", positive_number("nu", self.nu))
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        xp = array_api_compat.array_namespace(X, Z)
+        width = self.decided_width
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        R = squared_euclidean(Xs, Zs)  # (n, m)
+        R = xp.sqrt(R, out=R)
+        R *= widths_per_unit(scale, width, R)
+        if self.nu not in (0.5, 1.5, 2.5):
+            return _matern_by_bessel(self.nu, R)
+        R *= -math.sqrt(2 * self.nu)  # -a from here on
+        if self.nu == 0.5:
+            return xp.exp(R, out=R)
+        if self.nu == 1.5:
+            polynomial = 1.0 - R
+        else:
+            polynomial = R / 3.0  # 1 + a + a^2 / 3 by Horner
+            polynomial -= 1.0
+            polynomial *= R
+            polynomial += 1.0
+        polynomial *= xp.exp(R, out=R)
+        return polynomial
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """||x - z||, as (n, m)."""
+        return _euclidean(X, Z)
+
+    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Multivariate t with 2 nu degrees of freedom, of scale 1 / width, (d, m)."""
+        normal = rng.standard_normal((d, m))
+        # One draw a frequency, shared by its entries; it underflows for nu near 0.
+        chi2 = np.maximum(rng.chisquare(2 * self.nu, size=m), np.finfo(np.float64).tiny)
+        return normal / (np.sqrt(chi2 / (2 * self.nu)) * self.decided_width)
+
+
+def _euclidean(X: Array, Z: Array) -> Array:
+    """||x - z||, as (n, m)."""
+    xp = array_api_compat.array_namespace(X, Z)
+    Xs, Zs, scale = rescale(X, Z, centre=True)
+    D = squared_euclidean(Xs, Zs)
+    D = xp.sqrt(D, out=D)
+    D *= scale
+    return D
+
+
+def _matern_by_bessel(nu: float, R: Array) -> Array:
+    """Matern of any order at the distances R (n, m), in widths; overwrites R."""
+    xp = array_api_compat.array_namespace(R)
+    profile = _matern_direct if nu <= 50 else _matern_debye
+    for rows in row_blocks(R):
+        r = np.asarray(array_api_compat.to_device(R[rows], "cpu"), dtype=np.float64)
+        R[rows] = xp.asarray(profile(nu, r), dtype=R.dtype, device=array_api_compat.device(R))
+    return R
+
+
+def _matern_direct(nu: float, r: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matern by SciPy's scaled Bessel function, in logarithms so that no factor overflows."""
+    # Beyond 2000 the result underflows to 0 anyway, and the Bessel function may give up.
+    a = np.minimum(math.sqrt(2 * nu) * r, 2000.0)
+    bessel = special.kve(nu, a)
+    # So close to 0 that K_nu overflows, k is 1 to 11 digits and more.
+    finite = np.isfinite(bessel)
+    a = np.where(finite, a, 1.0)
+    logarithm = (1 - nu) * math.log(2) - special.gammaln(nu) + nu * np.log(a) - a
+    logarithm += np.log(np.where(finite, bessel, 1.0))
+    values: NDArray[np.float64] = np.where(finite, np.exp(np.minimum(logarithm, 0.0)), 1.0)
+    return values
+
+
+def _matern_debye(nu: float, r: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matern of large order, by the uniform expansion of K_nu(nu z) (DLMF 10.41.4).
+
+    K_nu overflows over most of the range here. Divided by its value at z = 0, where k = 1, the
+    expansion has no large terms left; what is cut off is below 2e-11 for nu > 50.
+    """
+    z = math.sqrt(2 / nu) * r
+    w = np.hypot(1.0, z)
+    excess = z * (z / (1 + w))  # w - 1 without cancellation
+    logarithm = nu * (np.log1p(excess / 2) - excess) - 0.5 * np.log(w)
+    logarithm += np.log(_debye_sum(nu, 1 / w) / _debye_sum(nu, np.ones(1)))
+    values: NDArray[np.float64] = np.exp(logarithm)
+    return values
+
+
+def _debye_sum(nu: float, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 - U_1(p) / nu + U_2(p) / nu^2 - ..., up to U_4."""
+    q = p * p
+    u1 = p * (3 - 5 * q) / 24
+    u2 = q * (81 + q * (385 * q - 462)) / 1152
+    u3 = p * q * (30375 + q * (-369603 + q * (765765 - 425425 * q))) / 414720
+    u4 = 4465125 + q * (-94121676 + q * (349922430 + q * (-446185740 + 185910725 * q)))
+    u4 *= q * q / 39813120
+    return 1 - (u1 - (u2 - (u3 - u4 / nu) / nu) / nu) / nu

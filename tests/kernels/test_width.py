@@ -1,0 +1,102 @@
+"""The median trick and its degenerate cases."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+from knoi.exceptions import InputError
+from knoi.kernels import (
+    RBF,
+    Cauchy,
+    Chi2,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    default_width,
+    median_width,
+)
+
+
+def chi2_between(x, z):
+    return np.sum((x - z) ** 2 / (x + z))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "metric"),
+    [
+        (RBF(), "euclidean"),
+        (Matern(), "euclidean"),
+        (Cauchy(), "euclidean"),
+        (Laplacian(), "cityblock"),
+        (Chi2(), chi2_between),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("n", [2, 3, 100])
+def test_median_over_all_pairs(kernel, metric, n):
+    X = np.abs(np.random.default_rng(0).standard_normal((n, 5)))
+    assert default_width(kernel, X) == pytest.approx(np.median(pdist(X, metric)), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [256, 257, 258, 513, 600])
+def test_blocks_see_every_pair_once(n):
+    # On the line 0, 1, 4, 9, ... almost all distances differ, so a pair missed or doubled shows.
+    X = (np.arange(n, dtype=np.float64) ** 2)[:, None]
+    assert median_width(RBF(), X) == pytest.approx(np.median(pdist(X)), rel=1e-13)
+
+
+def test_the_distances_are_held_once():
+    X = np.random.default_rng(0).standard_normal((3000, 4))
+    distances = 3000 * 2999 // 2 * 8
+    block = 256 * 3000 * 8
+    tracemalloc.start()
+    median_width(RBF(), X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1 * (distances + 2 * block)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+@pytest.mark.parametrize("kernel", [RBF(), Laplacian(), Chi2(), Polynomial()], ids=repr)
+def test_follows_the_unit_of_the_data_in_float32(kernel, unit):
+    X = np.abs(np.random.default_rng(0).standard_normal((60, 5)))
+    width = default_width(kernel, (X * unit).astype(np.float32))
+    assert width == pytest.approx(default_width(kernel, X) * unit, rel=1e-5)
+
+
+def test_mostly_repeated_rows_give_the_median_of_the_other_distances():
+    X = np.zeros((100, 3))
+    X[97:] = [[0.0, 0.1, 0.0], [0.0, 0.0, 0.2], [0.3, 0.0, 0.0]]
+    distances = pdist(X)
+    assert np.median(distances) == 0
+    assert default_width(RBF(), X) == pytest.approx(np.median(distances[distances > 0]), rel=1e-12)
+
+
+def test_identical_rows_are_refused():
+    with pytest.raises(InputError) as raised:
+        default_width(RBF(), np.full((10, 3), 0.1))
+    assert str(raised.value) == (
+        "all sampled rows are identical (10 rows), so no width can be chosen from them. "
+        "Pass the width as a number, or check the data: a constant view has no correlations."
+    )
+
+
+def test_one_row_is_refused():
+    with pytest.raises(InputError, match=r"needs at least 2 rows .* but got 1\. Pass more rows"):
+        default_width(RBF(), np.ones((1, 3)))
+
+
+def test_polynomial_takes_the_typical_length():
+    X = np.random.default_rng(0).standard_normal((50, 4)) + 30
+    expected = np.sqrt(np.mean(np.sum(X**2, axis=1)))
+    assert default_width(Polynomial(), X) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(InputError, match="all 7 sampled rows are zero"):
+        default_width(Polynomial(), np.zeros((7, 2)))
+
+
+def test_a_kernel_without_a_width_has_none_to_choose():
+    with pytest.raises(InputError, match="the linear kernel has no width to choose"):
+        default_width(Linear(), np.ones((3, 2)))
