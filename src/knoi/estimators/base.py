@@ -1,6 +1,8 @@
 """What every estimator shares: opening data, projecting, scoring, saving; `_solve` is the rest."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +55,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         -------
         self
         """
-        with PairSource.open(X, Y) as pairs:
+        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             self._remember_columns(X, pairs)
             self._check_size(pairs)
             backend = pick_backend(self.device, pairs.dtype)
@@ -194,6 +196,18 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         tags.target_tags.multi_output = True
         tags.target_tags.two_d_labels = True
         return tags
+
+
+@contextmanager
+def unchanged_on_failure(estimator: BaseCCA) -> Iterator[None]:
+    """Give an estimator its attributes back if fitting fails: the old model stays whole."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 class _Opened:

@@ -3,12 +3,14 @@
 from abc import abstractmethod
 from typing import Any, Self
 
+from numpy.typing import NDArray
+
 from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
 from knoi.arrays.blocks import even_slices, rows_that_fit
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.base import PIECE_ROWS, BaseCCA
+from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
 from knoi.estimators.parameters import (
     WIDTH_SAMPLE,
     count,
@@ -30,6 +32,8 @@ class MomentCCA(BaseCCA):
     """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
 
     reg: Any
+    _maps: Maps  # both only between calls of `partial_fit`
+    _moments: Moments
 
     @abstractmethod
     def _fit_maps(self, pairs: PairSource) -> Maps:
@@ -38,10 +42,12 @@ class MomentCCA(BaseCCA):
     def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
         """Add the rows of one more piece of the data; any cut into pieces gives the same model.
 
-        The feature maps (widths, landmarks) are fixed by the first piece. Solving costs far more
-        than adding a small piece: pass `solve=False` for all pieces but the last to solve once.
+        The feature maps (widths, landmarks) and the precision are fixed by the first piece. `fit`
+        keeps no moments: the first call after it starts afresh. A piece that fails leaves no
+        trace. Solving costs far more than adding a small piece: pass `solve=False` for all pieces
+        but the last to solve once.
         """
-        with PairSource.open(X, Y) as pairs:
+        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             first = not hasattr(self, "_moments")
             self._remember_columns(X, pairs, reset=first)
             if pairs.n_cols[1] != self.n_features_y_:
@@ -49,21 +55,26 @@ class MomentCCA(BaseCCA):
                     f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
                     f"{self.n_features_y_} features as input. Pass the columns of the first piece."
                 )
-            if first:
-                backend = pick_backend(self.device, pairs.dtype)
-                self._maps = self._fit_maps(pairs)
-                self._moments = Moments(_ranks(self._maps), backend)
+            maps = self._fit_maps(pairs) if first else self._maps
+            backend = pick_backend(self.device, pairs.dtype) if first else self._moments.backend
+            # Added up apart, so that a bad row in the middle of the piece spoils nothing.
+            moments = Moments(_ranks(maps), backend)
             with Threads(worker_count(self.n_jobs)) as engine:
-                self._accumulate(pairs, self._maps, self._moments, engine)
+                held = 0 if first else self._moments.held_bytes
+                self._accumulate(pairs, maps, moments, engine, held)
+                if not first:
+                    moments.merge(self._moments)
                 if solve:
-                    self._keep(self._finish(self._maps, self._moments, consume=False))
+                    self._keep(self._finish(maps, moments, consume=False))
+            self._maps, self._moments = maps, moments
         return self
 
     def fit(self, X: Any, Y: Any) -> Self:
         """Learn the projections from paired rows; forgets what `partial_fit` has seen."""
+        super().fit(X, Y)
         for leftover in ("_moments", "_maps"):
             self.__dict__.pop(leftover, None)
-        return super().fit(X, Y)
+        return self
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         maps = self._fit_maps(pairs)
@@ -71,11 +82,13 @@ class MomentCCA(BaseCCA):
         self._accumulate(pairs, maps, moments, engine)
         return self._finish(maps, moments, consume=True)
 
-    def _accumulate(self, pairs: PairSource, maps: Maps, moments: Moments, engine: Engine) -> None:
+    def _accumulate(
+        self, pairs: PairSource, maps: Maps, moments: Moments, engine: Engine, held: int = 0
+    ) -> None:
         """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
         backend = moments.backend
         placed = [features.to(backend) for features in maps]
-        rows = self._rows_per_chunk(pairs, maps, backend, engine)
+        rows = self._rows_per_chunk(pairs, maps, backend, engine, held)
 
         def features(piece: slice, chunk: tuple[Any, Any], room: tuple[Array, Array]) -> None:
             for view in (0, 1):
@@ -105,7 +118,7 @@ class MomentCCA(BaseCCA):
         return Projection(x, y, solution.correlations)
 
     def _rows_per_chunk(
-        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine
+        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine, held: int
     ) -> int:
         ranks = _ranks(maps)
         scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
@@ -114,7 +127,7 @@ class MomentCCA(BaseCCA):
         solving = 8 * 6 * max(ranks) ** 2
         return rows_that_fit(
             self._budget(backend),
-            fixed=max(adding, solving),
+            fixed=held + max(adding, solving),
             # In use and read ahead, plus the features of the chunk.
             per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
             n_rows=pairs.n_rows,
@@ -263,7 +276,7 @@ class FourierCCA(MomentCCA):
         rank = _rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
         kernels = kernels_for(self.kernel, self.width, pairs, seed)
-        samples = pairs.sample(WIDTH_SAMPLE, seed)
+        samples = _samples(pairs, WIDTH_SAMPLE, seed)
         x, y = (
             RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
             for sample, kernel, view in zip(samples, kernels, View, strict=True)
@@ -339,7 +352,7 @@ class NystromCCA(MomentCCA):
         x, y = (
             Nystrom.fit(select_landmarks(sample, kernel, rank, seed, view, self.landmarks), kernel)
             for sample, kernel, view in zip(
-                pairs.sample(candidates, seed), kernels, View, strict=True
+                _samples(pairs, candidates, seed), kernels, View, strict=True
             )
         )
         return x, y
@@ -347,6 +360,11 @@ class NystromCCA(MomentCCA):
 
 def _ranks(maps: Maps) -> tuple[int, int]:
     return maps[0].rank, maps[1].rank
+
+
+def _samples(pairs: PairSource, n: int, seed: int) -> list[NDArray[Any]]:
+    """Random rows of each view, (n, d), in the precision that features are computed in."""
+    return [rows.astype(pairs.dtype, copy=False) for rows in pairs.sample(n, seed)]
 
 
 def _rank_for(rank: Any, n_components: int) -> int:

@@ -5,10 +5,11 @@ Every chunk is centred on its own mean first, so that data far from the origin l
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array, Backend, pick_backend
 from knoi.exceptions import InputError
 
 
@@ -44,6 +45,20 @@ class Moments:
             for i, j in ((0, 0), (0, 1), (1, 1))
         }
         self._rooms: list[Array] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the scratch, and with the name of the backend."""
+        backend = (self.backend.device, self.backend.dtype)
+        return {**vars(self), "_rooms": [], "backend": backend}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.backend = pick_backend(*state["backend"])
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the sums, which stay as long as rows may follow."""
+        return sum(8 * int(S.shape[0] * S.shape[1]) for S in self._scatters.values())
 
     @staticmethod
     def fixed_bytes(ranks: tuple[int, int], itemsize: int) -> int:
