@@ -1,0 +1,297 @@
+"""Images: MNIST's files, and deformed copies without end, each a pure function of its index.
+
+The index rule is InfiMNIST's (Loosli, Canu and Bottou, 2007), which made MNIST8M. Its files of
+deformation fields are not to be had; the fields here are smooth noise drawn from a seed.
+"""
+
+import gzip
+import math
+import os
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+from knoi.arrays.random import generator, seed_from
+from knoi.exceptions import (
+    InputError,
+    InputTypeError,
+    SourceFormatError,
+    SourceNotFoundError,
+)
+
+UInt8 = NDArray[np.uint8]
+Float32 = NDArray[np.float32]
+
+MNIST8M_INDICES = range(10_000, 8_110_000)
+
+_N_FIELDS = 1522
+# (down, right) in pixels, in the order of k1 mod 9
+_SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1), (0, 0))
+# Widths at 28 x 28, the size they were chosen for; scaled with the smaller side of the image.
+_REFERENCE_SIDE = 28
+_FIELD_SIGMA, _FIELD_STD = 4.0, 0.4
+_TANGENT_SIGMA = 1.0
+# Images deformed at a time: the six float32 arrays of a block stay in cache.
+_BLOCK = 256
+
+_IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Read an IDX file, the format of MNIST, gzipped or not.
+
+    Parameters
+    ----------
+    path : path of the file
+        Whether it is gzipped is seen from its first bytes, not from its name.
+
+    Returns
+    -------
+    array
+        In the shape and dtype the file states, in native byte order.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise SourceNotFoundError(f"{path} is not there. Check the path.") from None
+    except IsADirectoryError:
+        raise SourceFormatError(f"{path} is a folder. Pass the path of one IDX file.") from None
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise SourceFormatError(
+                f"{path} is a damaged gzip file ({error}). Download it again."
+            ) from error
+
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES:
+        raise SourceFormatError(
+            f"{path} does not start as an IDX file does (two zero bytes, a type from 0x08 to "
+            f"0x0e, the number of dimensions) but with {content[:4].hex(' ') or 'nothing'}. "
+            "Pass an IDX file, e.g. train-images-idx3-ubyte.gz of MNIST."
+        )
+    dtype, n_dims = np.dtype(_IDX_DTYPES[content[2]]), content[3]
+    header = 4 + 4 * n_dims
+    if len(content) < header:
+        raise SourceFormatError(
+            f"{path} ends inside its header of {header} bytes. Download it again."
+        )
+    shape = tuple(int.from_bytes(content[at : at + 4]) for at in range(4, header, 4))
+    expected = header + math.prod(shape) * dtype.itemsize
+    if len(content) != expected:
+        raise SourceFormatError(
+            f"{path} states the shape {shape}, which takes {expected} bytes, but holds "
+            f"{len(content)}: it is cut short or not what it states. Download it again."
+        )
+    values = np.frombuffer(content, dtype, offset=header).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))
+
+
+class DeformedImages:
+    """Endless deformed copies of base images, addressed by index.
+
+    Image i is a copy of base image a = (i - offset) mod n, moved along two smooth random fields
+    and shifted by at most one pixel. The first round, offset <= i < offset + n, holds the base
+    images as they are.
+
+    Parameters
+    ----------
+    base : uint8 array of shape (n, height, width)
+    offset : int
+        Index of the first base image.
+    preceding : uint8 array of shape (offset, height, width), optional
+        The images at indices below `offset`. Without them those indices are refused.
+    seed : int
+        Seed of the deformation fields.
+
+    Notes
+    -----
+    With k1 = (131071 i mod 2^32) mod 1521, k2 = (k1 + 1 + 2 i) mod 1522 and s = 1 if k1 + k2 is
+    even, else -1,
+
+        image_i = shift(clip(X_a + s (F_k1 * Tx_a - F_k2 * Ty_a), 0, 255)),
+
+    truncated to whole numbers; Tx, Ty are the derivatives of the image along its columns and rows
+    (Gaussian, 1 pixel wide at 28 x 28), F smooth fields (4 pixels wide, standard deviation 0.4
+    pixels), and the shift is one of eight directions or none, by k1 mod 9, filled with zeros.
+    """
+
+    def __init__(
+        self, base: Any, *, offset: int = 0, preceding: Any | None = None, seed: int = 0
+    ) -> None:
+        self._base = _image_stack(base, "base")
+        self._offset = int(offset)
+        self._preceding = None if preceding is None else _image_stack(preceding, "preceding")
+        if self._offset < 0:
+            raise InputError(f"offset={offset}: wanted 0 or more.")
+        if self._preceding is not None:
+            expected = (self._offset, *self.image_shape)
+            if self._preceding.shape != expected:
+                raise InputError(
+                    f"preceding has shape {self._preceding.shape} but offset={offset} and images "
+                    f"of {self.image_shape} call for {expected}. Pass exactly the images below "
+                    "the offset."
+                )
+        self._fields = _smooth_fields(self.image_shape, seed_from(seed))  # (1522, h, w)
+        self._tangents = _tangents(self._base)  # (2, n, h, w)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width."""
+        _, height, width = self._base.shape
+        return height, width
+
+    @property
+    def n_base(self) -> int:
+        """How many base images there are."""
+        return len(self._base)
+
+    def base_of(self, indices: Any) -> NDArray[np.int64]:
+        """Which base image each index is a copy of; -1 for those below the offset."""
+        i = self._checked_indices(indices)
+        return np.where(i < self._offset, -1, (i - self._offset) % self.n_base)
+
+    def take(self, indices: Any) -> UInt8:
+        """The images at `indices` (k,), shape (k, height, width); any order, repeats allowed."""
+        i = self._checked_indices(indices)
+        images = np.zeros((len(i), *self.image_shape), np.uint8)
+        for start in range(0, len(i), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            self._fill(images[rows], i[rows])
+        return images
+
+    def _fill(self, images: UInt8, i: NDArray[np.int64]) -> None:
+        """Write image i[j] to images[j], which is zero."""
+        after = i - self._offset
+        deformed = np.flatnonzero(after >= self.n_base)
+        if len(deformed) < len(i):
+            original = np.flatnonzero((after >= 0) & (after < self.n_base))
+            images[original] = self._base[after[original]]
+            before = np.flatnonzero(after < 0)
+            if self._preceding is not None:
+                images[before] = self._preceding[i[before]]
+            i = i[deformed]
+        if len(i) == 0:
+            return
+
+        a = (i - self._offset) % self.n_base
+        # i is reduced first, so that no product overflows; the remainders are the same.
+        k1 = ((i % 2**32) * 131071 % 2**32) % 1521
+        k2 = (k1 + 1 + 2 * (i % 1522)) % 1522
+        sign = np.where((k1 + k2) % 2 == 0, 1, -1).astype(np.float32)
+        Tx, Ty = self._tangents
+        move = self._fields[k1]
+        move *= Tx[a]
+        across = self._fields[k2]
+        across *= Ty[a]
+        move -= across
+        move *= sign[:, None, None]
+        move += self._base[a]
+        pixels = np.clip(move, 0, 255, out=move).astype(np.uint8)  # (len(i), h, w)
+
+        height, width = self.image_shape
+        direction = k1 % 9
+        for d, (down, right) in enumerate(_SHIFTS):
+            (chosen,) = np.nonzero(direction == d)
+            to = deformed[chosen]
+            images[
+                to, max(down, 0) : height + min(down, 0), max(right, 0) : width + min(right, 0)
+            ] = pixels[
+                chosen,
+                max(-down, 0) : height + min(-down, 0),
+                max(-right, 0) : width + min(-right, 0),
+            ]
+
+    def _checked_indices(self, indices: Any) -> NDArray[np.int64]:
+        i = np.asarray(indices)
+        if i.ndim != 1 or (i.dtype.kind not in "iu" and i.size):
+            raise InputTypeError(
+                f"indices are {i.dtype} of shape {i.shape}: wanted a 1-D array of whole numbers."
+            )
+        i = i.astype(np.int64)
+        lowest = self._offset if self._preceding is None else 0
+        if i.size and i.min() < lowest:
+            raise InputError(
+                f"Index {i.min()} was asked for, but the first image has index {lowest}. "
+                "Ask for indices from there on"
+                + (", or pass the preceding images." if i.min() >= 0 else ".")
+            )
+        return i
+
+
+def mnist8m_standin(
+    train_images: Any, test_images: Any | None = None, *, seed: int = 0
+) -> DeformedImages:
+    """A stand-in for MNIST8M made from MNIST: the same index rule, not the same pixels.
+
+    Parameters
+    ----------
+    train_images : uint8 array of shape (60000, 28, 28)
+        The training images of MNIST, e.g. by `read_idx`.
+    test_images : uint8 array of shape (10000, 28, 28), optional
+        The test images, at indices 0 to 9999; without them those are refused.
+    seed : int
+        Seed of the deformation fields, which replace InfiMNIST's own.
+
+    Returns
+    -------
+    DeformedImages
+        Training image j at index 10000 + j, deformed ones from 70000 on. MNIST8M is
+        `MNIST8M_INDICES`.
+    """
+    train = _image_stack(train_images, "train_images")
+    if train.shape != (60_000, 28, 28):
+        raise InputError(
+            f"train_images has shape {train.shape}: wanted MNIST's (60000, 28, 28), on which the "
+            "index rule depends. Use DeformedImages for other images."
+        )
+    return DeformedImages(train, offset=MNIST8M_INDICES.start, preceding=test_images, seed=seed)
+
+
+def _image_stack(images: Any, name: str) -> UInt8:
+    images = np.asarray(images)
+    if images.dtype != np.uint8:
+        raise InputTypeError(
+            f"{name} has dtype {images.dtype}: wanted uint8 pixels, 0 to 255. "
+            "Scale the images to that range and convert them."
+        )
+    if images.ndim != 3 or 0 in images.shape:
+        raise InputError(
+            f"{name} has shape {images.shape}: wanted (images, height, width), none of them 0."
+        )
+    return np.ascontiguousarray(images)
+
+
+def _scale(image_shape: tuple[int, ...]) -> float:
+    return min(image_shape) / _REFERENCE_SIDE
+
+
+@lru_cache(maxsize=4)
+def _smooth_fields(image_shape: tuple[int, int], seed: int) -> Float32:
+    sigma = _FIELD_SIGMA * _scale(image_shape)
+    margin = int(np.ceil(2 * sigma))  # cut off again: smoothing mirrors the noise at the border
+    height, width = image_shape
+    noise = generator(seed).uniform(-1, 1, (_N_FIELDS, height + 2 * margin, width + 2 * margin))
+    smooth = gaussian_filter(noise, (0, sigma, sigma))
+    inside = smooth[:, margin : margin + height, margin : margin + width]
+    fields: Float32 = inside.astype(np.float32, order="C")
+    fields *= _FIELD_STD / fields.std()
+    fields.flags.writeable = False  # the cache hands out the same array to everyone
+    return fields
+
+
+def _tangents(base: UInt8) -> Float32:
+    """Derivatives (2, n, h, w) of each image: along its columns, along its rows."""
+    sigma = _TANGENT_SIGMA * _scale(base.shape[1:])
+    tangents = np.empty((2, *base.shape), np.float32)
+    for start in range(0, len(base), 4096):  # the filter keeps a float32 copy of what it is given
+        images = base[start : start + 4096].astype(np.float32)
+        for tangent, order in zip(tangents, ((0, 0, 1), (0, 1, 0)), strict=True):
+            gaussian_filter(images, (0, sigma, sigma), order, output=tangent[start : start + 4096])
+    return tangents

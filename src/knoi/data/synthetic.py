@@ -1,0 +1,204 @@
+"""Data that needs no download: Gaussian views of known correlations; endless digits beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from knoi.arrays.random import generator, seed_from
+from knoi.data.digits import EndlessDigits, ImageHalves, endless_digits
+from knoi.data.generated import generated_views
+from knoi.data.row_source import RowSource
+from knoi.exceptions import InputError
+
+__all__ = [
+    "EndlessDigits",
+    "ImageHalves",
+    "TwoViews",
+    "endless_digits",
+    "make_two_views",
+    "two_view_sources",
+]
+
+Float64 = NDArray[np.float64]
+
+# Rows drawn from one address: part of what the data is, so it never changes.
+_BLOCK_ROWS = 4096
+# First part of an address; far from those of the methods, which a test may give the same seed.
+_MIXING, _ROWS = 1000, 1001
+# Largest over smallest stretch of the mixing matrices.
+_CONDITION = 4.0
+
+
+@dataclass(frozen=True)
+class TwoViews:
+    """Paired samples of two views whose canonical correlations are known.
+
+    Attributes
+    ----------
+    X : array of shape (n_samples, n_features[0])
+    Y : array of shape (n_samples, n_features[1])
+    correlations : tuple of float
+        Of the population, descending; see `make_two_views`.
+    """
+
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    correlations: tuple[float, ...]
+
+
+def make_two_views(
+    n_samples: int,
+    n_features: tuple[int, int] = (20, 15),
+    correlations: Sequence[float] = (0.9, 0.7, 0.5),
+    *,
+    noise: float = 1.0,
+    nonlinear: bool = False,
+    dtype: DTypeLike = np.float64,
+    random_state: Any = 0,
+) -> TwoViews:
+    """Draw two views whose canonical correlations in the population are exactly those given.
+
+    Pairs of latent Gaussians (u_j, v_j) with the given correlations, and independent ones for the
+    remaining dimensions, are mixed by a random well-conditioned matrix in each view.
+
+    Parameters
+    ----------
+    n_samples : int
+        The first rows are the same for every `n_samples`.
+    n_features : (int, int)
+        Columns of each view, at least as many as there are correlations.
+    correlations : sequence of float
+        In [0, 1].
+    noise : float
+        Standard deviation of the independent dimensions; that of the correlated ones is 1. It
+        leaves linear canonical correlations as they are and makes nonlinear ones harder to find.
+    nonlinear : bool
+        View Y then holds (v_j^2 - 1) / sqrt(2) in place of v_j. In the population, linear CCA
+        finds nothing at all, and u_j^2 correlates with v_j^2 by exactly the given correlation
+        r_j. (All nonlinear canonical correlations are the products of powers of the r_j.)
+    dtype : dtype
+        float32 or float64.
+    random_state : None, int, RandomState or Generator
+
+    Returns
+    -------
+    TwoViews
+
+    See Also
+    --------
+    two_view_sources : the same rows, made on demand.
+    """
+    x, y = two_view_sources(
+        n_samples,
+        n_features,
+        correlations,
+        noise=noise,
+        nonlinear=nonlinear,
+        dtype=dtype,
+        random_state=random_state,
+    )
+    X = x.read(0, n_samples)
+    Y = y.read(0, n_samples)
+    return TwoViews(X, Y, tuple(sorted((float(r) for r in correlations), reverse=True)))
+
+
+def two_view_sources(
+    n_rows: int,
+    n_features: tuple[int, int] = (20, 15),
+    correlations: Sequence[float] = (0.9, 0.7, 0.5),
+    *,
+    noise: float = 1.0,
+    nonlinear: bool = False,
+    dtype: DTypeLike = np.float64,
+    random_state: Any = 0,
+) -> tuple[RowSource, RowSource]:
+    """The views of `make_two_views` as a pair of sources that make their rows when read.
+
+    Millions of rows take no memory and no file. Parameters are those of `make_two_views`.
+    """
+    rows = _LatentGaussians(
+        n_rows, n_features, correlations, noise, nonlinear, np.dtype(dtype), seed_from(random_state)
+    )
+    return generated_views(rows, random_access=False)
+
+
+class _LatentGaussians:
+    """The rows of `make_two_views`, drawn 4096 at a time from an address of their own."""
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_features: tuple[int, int],
+        correlations: Sequence[float],
+        noise: float,
+        nonlinear: bool,
+        dtype: np.dtype[Any],
+        seed: int,
+    ) -> None:
+        r = np.asarray(correlations, dtype=np.float64)
+        if n_rows < 1:
+            raise InputError(f"{n_rows} rows were asked for: wanted at least 1.")
+        if r.ndim != 1 or not np.all((r >= 0) & (r <= 1)):
+            raise InputError(f"correlations={correlations!r}: wanted numbers from 0 to 1.")
+        if len(n_features) != 2 or min(n_features) < max(len(r), 1):
+            raise InputError(
+                f"n_features={n_features!r} with {len(r)} correlations: each view needs at least "
+                "one column, and one per correlation. Give a pair of larger numbers."
+            )
+        if not noise > 0:
+            raise InputError(f"noise={noise!r}: wanted a standard deviation above 0.")
+        if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise InputError(f"dtype={dtype}: wanted float32 or float64.")
+        self.n_rows = n_rows
+        self.n_cols = (int(n_features[0]), int(n_features[1]))
+        self.dtype = dtype
+        self._noise = noise
+        self._nonlinear = nonlinear
+        self._seed = seed
+        # Squares of Gaussians correlate by the square of the Gaussians' correlation.
+        self._latent = np.sqrt(r) if nonlinear else r
+        self._mixing = tuple(
+            _well_conditioned(d, generator(seed, _MIXING, view))
+            for view, d in enumerate(self.n_cols)
+        )
+        # Reads shorter than a block come back to it. One assignment swaps it, so threads may share.
+        self._last: tuple[int, Float64, Float64] | None = None
+
+    def pair(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows `start:stop` of both views."""
+        X, Y = (np.empty((stop - start, d), self.dtype) for d in self.n_cols)
+        for block in range(start // _BLOCK_ROWS, -(-stop // _BLOCK_ROWS)):
+            first = block * _BLOCK_ROWS
+            inside = slice(max(start - first, 0), min(stop - first, _BLOCK_ROWS))
+            rows = slice(first + inside.start - start, first + inside.stop - start)
+            last = self._last
+            if last is None or last[0] != block:
+                self._last = last = (block, *self._block(block))
+            _, x, y = last
+            X[rows], Y[rows] = x[inside], y[inside]
+        return X, Y
+
+    def _block(self, block: int) -> tuple[Float64, Float64]:
+        # Always the whole block, mixing included: a product over fewer rows may round otherwise.
+        dx, dy = self.n_cols
+        r = self._latent
+        k = len(r)
+        draws = generator(self._seed, _ROWS, block).standard_normal((_BLOCK_ROWS, dx + dy))
+        x, y = draws[:, :dx], draws[:, dx:]
+        y[:, :k] *= np.sqrt(1 - r * r)
+        y[:, :k] += r * x[:, :k]
+        if self._nonlinear:
+            y[:, :k] = (y[:, :k] ** 2 - 1) / np.sqrt(2)
+        x[:, k:] *= self._noise
+        y[:, k:] *= self._noise
+        return x @ self._mixing[0], y @ self._mixing[1]
+
+
+def _well_conditioned(d: int, rng: np.random.Generator) -> Float64:
+    """A random d x d matrix with singular values from 1 / sqrt(condition) to sqrt(condition)."""
+    left, right = (np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2))
+    stretch = np.geomspace(_CONDITION**-0.5, _CONDITION**0.5, d)
+    return np.asarray((left * stretch) @ right)

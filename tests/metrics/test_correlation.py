@@ -1,0 +1,257 @@
+"""Correlation measures against textbook covariance algebra, and their invariances."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knoi.exceptions import InputError, InputTypeError, NonFiniteError
+from knoi.metrics import canonical_correlations, component_correlations, total_correlation
+from knoi.metrics.correlation import _scaled
+
+
+def naive_canonical_correlations(Zx, Zy):
+    """Eigenvalues of Sxx^-1 Sxy Syy^-1 Syx, for views of full rank only."""
+    Lx = Zx.shape[1]
+    S = np.cov(Zx.T, Zy.T)
+    Sxx, Sxy, Syy = S[:Lx, :Lx], S[:Lx, Lx:], S[Lx:, Lx:]
+    squares = np.linalg.eigvals(np.linalg.solve(Sxx, Sxy) @ np.linalg.solve(Syy, Sxy.T)).real
+    return np.sqrt(np.clip(np.sort(squares)[::-1], 0, 1))[: min(Lx, Zy.shape[1])]
+
+
+def views(n=500, Lx=5, Ly=5, seed=0):
+    rng = np.random.default_rng(seed)
+    common = rng.standard_normal((n, max(Lx, Ly)))
+    Zx = common[:, :Lx] + rng.standard_normal((n, Lx)) * np.linspace(0.2, 3, Lx)
+    Zy = common[:, :Ly] + rng.standard_normal((n, Ly)) * np.linspace(0.5, 2, Ly)
+    return Zx @ rng.standard_normal((Lx, Lx)), Zy @ rng.standard_normal((Ly, Ly))
+
+
+@pytest.mark.parametrize(("n", "Lx", "Ly"), [(30, 1, 1), (500, 5, 5), (5000, 3, 8), (5000, 8, 3)])
+def test_canonical_correlations_equal_the_covariance_formula(n, Lx, Ly):
+    Zx, Zy = views(n, Lx, Ly)
+    found = canonical_correlations(Zx, Zy)
+    assert found.shape == (min(Lx, Ly),)
+    assert np.all(np.diff(found) <= 0)
+    np.testing.assert_allclose(found, naive_canonical_correlations(Zx, Zy), atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    x_powers=st.lists(st.floats(-12, 12), min_size=4, max_size=4),
+    y_powers=st.lists(st.floats(-12, 12), min_size=3, max_size=3),
+    offset=st.floats(-100, 100),
+)
+def test_column_scales_and_offsets_do_not_change_them(seed, x_powers, y_powers, offset):
+    Zx, Zy = views(200, 4, 3, seed)
+    x_scale, y_scale = 10.0 ** np.array(x_powers), 10.0 ** np.array(y_powers)
+    np.testing.assert_allclose(
+        canonical_correlations((Zx + offset) * x_scale, Zy * y_scale),
+        canonical_correlations(Zx, Zy),
+        atol=1e-10,
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_refit_is_invariant_to_invertible_maps_of_a_view(seed):
+    Zx, Zy = views(150, 4, 4, seed)
+    A = np.random.default_rng(seed).standard_normal((4, 4)) + 3 * np.eye(4)
+    if np.linalg.cond(A) < 1e4:
+        assert total_correlation(Zx @ A, Zy) == pytest.approx(total_correlation(Zx, Zy), abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+@pytest.mark.parametrize("n", [60, 20_000])
+def test_missing_directions_count_as_zero(n, offset, dtype):
+    Zx, Zy = views(n)
+    plain = canonical_correlations(Zx[:, :3].astype(dtype), Zy.astype(dtype))
+    # A constant column, and one that is a mix of two others.
+    padded = np.column_stack([Zx[:, :3], np.full(n, 7.1), 2 * Zx[:, 0] - 0.3 * Zx[:, 2] + offset])
+    found = canonical_correlations(padded.astype(dtype), Zy.astype(dtype))
+    assert found.shape == (5,)
+    assert found[3] == found[4] == 0.0
+    np.testing.assert_allclose(found[:3], plain, atol=1e-4 if dtype == np.float32 else 1e-9)
+
+
+def test_errors_of_the_mean_do_not_correlate_the_views():
+    # Columns that are dependent only up to rounding, in both views: whatever is left over of the
+    # means in both would look like a perfect correlation.
+    rng = np.random.default_rng(0)
+    n = 400_000
+    x, y = rng.standard_normal(n), rng.standard_normal(n)
+    Zx = np.column_stack([x, 3.3 * x + 20])
+    Zy = np.column_stack([y, 0.7 * y - 11])
+    found = canonical_correlations(Zx, Zy)
+    assert found[1] == 0.0
+    assert found[0] == pytest.approx(abs(np.corrcoef(x, y)[0, 1]), abs=1e-12)
+
+
+def test_means_of_long_columns_are_exact_to_the_last_bit():
+    Z = np.random.default_rng(0).uniform(0.9, 1, (400_000, 2))
+    view = _scaled(Z)
+    exact = [math.fsum(column) / len(Z) for column in (Z / view.scale).T]
+    np.testing.assert_allclose(view.mean, exact, rtol=0, atol=1.2e-16)
+
+
+def test_more_columns_than_rows():
+    rng = np.random.default_rng(0)
+    found = canonical_correlations(rng.standard_normal((4, 6)), rng.standard_normal((4, 7)))
+    # Centred views of 4 rows have rank 3 and span the same space.
+    np.testing.assert_allclose(found, [1, 1, 1, 0, 0, 0], atol=1e-12)
+
+
+def test_extreme_and_integer_values_are_handled():
+    Zx, Zy = views(100, 2, 2)
+    expected = canonical_correlations(Zx, Zy)
+    np.testing.assert_allclose(canonical_correlations(Zx * 1e300, Zy * 1e-300), expected)
+    np.testing.assert_allclose(component_correlations(Zx * 1e300, Zx * 1e-300), [1, 1])
+    small = np.array([[-128, 1], [127, 3], [5, -7], [9, 100]], dtype=np.int8)
+    np.testing.assert_allclose(component_correlations(small, small.astype(float)), [1, 1])
+
+
+def test_component_correlations_are_pearson():
+    Zx, Zy = views(3000)
+    Zy[:, 1] *= -1e-9
+    Zx[:, 2] += 1e4
+    expected = [np.corrcoef(Zx[:, j], Zy[:, j])[0, 1] for j in range(5)]
+    np.testing.assert_allclose(component_correlations(Zx, Zy), expected, atol=1e-10)
+
+
+def test_constant_component_has_correlation_zero():
+    Zx, Zy = views(100, 3, 3)
+    Zx[:, 0] = 0.1
+    Zy[:, 2] = 0.0
+    found = component_correlations(Zx, Zy)
+    assert found[0] == found[2] == 0.0
+    assert found[1] != 0.0
+    # Constant up to rounding, and the same rounding in both.
+    almost = np.where(np.arange(100) % 2, 0.1, np.nextafter(0.1, 1))[:, None]
+    assert component_correlations(almost, almost).tolist() == [0.0]
+    assert canonical_correlations(almost, almost).tolist() == [0.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), L=st.integers(1, 6), n=st.integers(3, 60))
+def test_fitted_is_bounded_by_refit(seed, L, n):
+    rng = np.random.default_rng(seed)
+    Zx = rng.standard_normal((n, L)) @ rng.standard_normal((L, L))
+    Zy = Zx @ rng.standard_normal((L, L)) + rng.standard_normal((n, L))
+    refit, fitted = total_correlation(Zx, Zy), total_correlation(Zx, Zy, "fitted")
+    ax, ay = (np.linalg.eigvalsh(np.atleast_2d(np.corrcoef(Z.T)))[-1] for Z in (Zx, Zy))
+    assert fitted <= refit * np.sqrt(ax * ay) + 1e-9
+
+
+def test_refit_is_at_least_fitted_for_uncorrelated_components_and_need_not_be_otherwise():
+    Zx, Zy = views(400)
+    whiten = [np.linalg.qr(Z - Z.mean(axis=0))[0] for Z in (Zx, Zy)]
+    assert total_correlation(*whiten, "fitted") <= total_correlation(*whiten, "refit")
+    twice = Zx[:, [0, 0]], Zx[:, [0, 0]]
+    assert total_correlation(*twice, "fitted") == pytest.approx(2.0)
+    assert total_correlation(*twice, "refit") == pytest.approx(1.0)
+
+
+def naive_fitted(Zx_train, Zy_train, Zx, Zy):
+    """Cholesky-whitened CCA on the training part, Pearson per component on the other."""
+    Lx = Zx.shape[1]
+    S = np.cov(Zx_train.T, Zy_train.T)
+    Kx, Ky = (np.linalg.inv(np.linalg.cholesky(B)) for B in (S[:Lx, :Lx], S[Lx:, Lx:]))
+    U, _, Vt = np.linalg.svd(Kx @ S[:Lx, Lx:] @ Ky.T, full_matrices=False)
+    A, B = Zx @ Kx.T @ U, Zy @ Ky.T @ Vt.T
+    return sum(np.corrcoef(A[:, j], B[:, j])[0, 1] for j in range(A.shape[1]))
+
+
+@pytest.mark.parametrize(("Lx", "Ly"), [(5, 5), (3, 6)])
+def test_fit_on_aligns_by_the_training_projections(Lx, Ly):
+    Zx, Zy = views(900, Lx, Ly)
+    train, test = (Zx[:600], Zy[:600]), (Zx[600:], Zy[600:])
+    score = total_correlation(*test, "fitted", fit_on=train)
+    assert score == pytest.approx(naive_fitted(*train, *test), abs=1e-9)
+    assert score < total_correlation(*test)
+
+
+def test_fitted_on_itself_equals_refit():
+    Zx, Zy = views(300)
+    Zx[:, 1] = Zx[:, 0]  # a missing direction is 0 in both
+    assert total_correlation(Zx, Zy, "fitted", fit_on=(Zx, Zy)) == pytest.approx(
+        total_correlation(Zx, Zy), abs=1e-9
+    )
+
+
+Z = np.arange(6.0).reshape(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: total_correlation(Z, Z, "best"),
+            InputError,
+            "measure='best' is not known. Choose one of: 'refit', 'fitted'.",
+        ),
+        (
+            lambda: total_correlation(Z, Z, fit_on=(Z, Z)),
+            InputError,
+            'fit_on was given with measure="refit", which fits on the projections it scores. '
+            'Leave fit_on out, or pass measure="fitted".',
+        ),
+        (
+            lambda: canonical_correlations(Z, Z[:2]),
+            InputError,
+            "Zx has 3 rows but Zy has 2: the views are paired row by row. Drop the unpaired rows.",
+        ),
+        (
+            lambda: component_correlations(Z, Z[:, :1]),
+            InputError,
+            "Zx has 2 columns but Zy has 1: component j of one is compared with component j of "
+            "the other. Pass the same number of components.",
+        ),
+        (
+            lambda: canonical_correlations(Z[0], Z),
+            InputError,
+            "Zx has shape (2,): wanted 2-D, one row per sample and one column per component. "
+            "A single component is reshaped with Z[:, None].",
+        ),
+        (
+            lambda: canonical_correlations(Z[:1], Z[:1]),
+            InputError,
+            "Zx has 1 row: at least 2 are needed. Pass more samples.",
+        ),
+        (
+            lambda: canonical_correlations(Z[:, :0], Z),
+            InputError,
+            "Zx has no columns: at least one component is needed.",
+        ),
+        (
+            lambda: canonical_correlations(Z, np.where(Z == 3, np.nan, Z)),
+            NonFiniteError,
+            "Zy holds nan at row 1, column 1: every value must be finite. Drop that row from both "
+            "views, or find out where it comes from.",
+        ),
+        (
+            lambda: canonical_correlations(Z, Z * 1j),
+            InputTypeError,
+            "Zy has dtype complex128: projections are real numbers. "
+            "Pass a 2-D array of float32 or float64.",
+        ),
+        (
+            lambda: total_correlation(Z, Z, "fitted", fit_on=(Z[:, :1], Z)),
+            InputError,
+            "Zx has 2 columns but fit_on[0] has 1: component j of one is compared with component "
+            "j of the other. Pass the same number of components.",
+        ),
+    ],
+)
+def test_bad_input_is_explained(call, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        call()
+
+
+def test_ragged_input_is_explained():
+    with pytest.raises(InputTypeError, match="Zx cannot be read as an array"):
+        canonical_correlations([[1.0, 2.0], [3.0]], Z)

@@ -1,0 +1,224 @@
+"""Blockwise retrieval against the full similarity matrix."""
+
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knoi.exceptions import InputError, MemoryBudgetError
+from knoi.metrics import cross_view_retrieval, retrieval_ranks, top_matches
+
+SIMILARITIES = ("cosine", "euclidean", "dot")
+
+
+def naive_similarity(Q, G, similarity):
+    Q, G = np.asarray(Q, float), np.asarray(G, float)
+    if similarity == "euclidean":
+        return -np.sqrt(((Q[:, None] - G[None]) ** 2).sum(axis=2))
+    if similarity == "cosine":
+        Q, G = (
+            Z / np.where(norm == 0, 1, norm)
+            for Z, norm in ((Z, np.linalg.norm(Z, axis=1, keepdims=True)) for Z in (Q, G))
+        )
+    return (Q[:, None] * G[None]).sum(axis=2)
+
+
+def naive_ranks(Q, G, similarity):
+    S = naive_similarity(Q, G, similarity)
+    ranks = []
+    for i, row in enumerate(S):
+        ties = np.isclose(row, row[i], rtol=1e-12, atol=1e-12)
+        ties[i] = False
+        better = (row > row[i]) & ~ties
+        ranks.append(1 + better.sum() + ties.sum() / 2)
+    return np.array(ranks)
+
+
+def embeddings(n=300, d=6, noise=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    Zx = rng.standard_normal((n, d))
+    return Zx, Zx + noise * rng.standard_normal((n, d))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("block_bytes", [20_000, 64 * 2**20])
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_ranks_equal_the_full_matrix(similarity, block_bytes, dtype):
+    Zx, Zy = (Z.astype(dtype) for Z in embeddings())
+    options = {"similarity": similarity, "block_bytes": block_bytes}
+    forward = retrieval_ranks(Zx, Zy, **options)
+    backward = retrieval_ranks(Zx, Zy, direction="y_to_x", **options)
+    np.testing.assert_array_equal(forward, naive_ranks(Zx, Zy, similarity))
+    np.testing.assert_array_equal(backward, naive_ranks(Zy, Zx, similarity))
+    assert not np.array_equal(forward, backward)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_ranks_of_vectors_full_of_ties(data):
+    n, d = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
+    grid = st.lists(st.integers(-2, 2), min_size=n * d, max_size=n * d)
+    Zx, Zy = (np.array(data.draw(grid)).reshape(n, d) for _ in range(2))
+    similarity = data.draw(st.sampled_from(SIMILARITIES))
+    block_bytes = data.draw(st.sampled_from([1000, 10_000, 2**20]))
+    found = retrieval_ranks(Zx, Zy, similarity=similarity, block_bytes=block_bytes)
+    np.testing.assert_array_equal(found, naive_ranks(Zx, Zy, similarity))
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_duplicated_rows_tie_wherever_they_fall_in_a_block(similarity):
+    Zx, Zy = embeddings(n=130, d=37, noise=0.1)
+    Zx, Zy = np.tile(Zx, (3, 1)), np.tile(Zy, (3, 1))
+    found = retrieval_ranks(Zx, Zy, similarity=similarity, block_bytes=100_000)
+    np.testing.assert_array_equal(found, naive_ranks(Zx, Zy, similarity))
+    assert found.min() == 2.0  # three rows share ranks 1, 2, 3
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_constant_embedding_scores_at_chance(similarity):
+    n = 701
+    constant = np.full((n, 7), 0.1), np.full((n, 7), 3.3)
+    scores = cross_view_retrieval(*constant, ks=(1, 10, n), similarity=similarity)
+    assert scores.recall == pytest.approx({1: 1 / n, 10: 10 / n, n: 1.0})
+    assert scores.mean_reciprocal_rank == pytest.approx((1 / np.arange(1, n + 1)).mean())
+    assert scores.median_rank == (n + 1) / 2
+    assert scores.n_queries == n
+
+
+def test_scores_without_ties():
+    Zx, Zy = embeddings()
+    ranks = naive_ranks(Zx, Zy, "cosine")
+    scores = cross_view_retrieval(Zx, Zy, ks=(1, 7, 1000))
+    assert scores.recall == pytest.approx({k: np.mean(ranks <= k) for k in (1, 7, 1000)})
+    assert scores.mean_reciprocal_rank == pytest.approx(np.mean(1 / ranks))
+    assert scores.median_rank == np.median(ranks)
+
+
+def test_perfect_embedding_finds_everything():
+    Zx, _ = embeddings()
+    for similarity in ("cosine", "euclidean"):
+        scores = cross_view_retrieval(Zx, Zx, similarity=similarity)
+        assert scores.recall == {1: 1.0, 5: 1.0, 10: 1.0}
+        assert scores.mean_reciprocal_rank == scores.median_rank == 1.0
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_extreme_scales_do_not_overflow(similarity, scale):
+    Zx, Zy = embeddings(n=50)
+    np.testing.assert_array_equal(
+        retrieval_ranks(Zx * scale, Zy * scale, similarity=similarity),
+        retrieval_ranks(Zx, Zy, similarity=similarity),
+    )
+
+
+def test_distances_survive_a_common_offset_and_an_outlier():
+    Zx, Zy = embeddings(n=60)
+    expected = retrieval_ranks(Zx[:59], Zy[:59], similarity="euclidean")
+    shifted_x, shifted_y = Zx + 1e7, Zy + 1e7
+    shifted_x[59], shifted_y[59] = 1e15, 1e15
+    found = retrieval_ranks(shifted_x, shifted_y, similarity="euclidean")
+    np.testing.assert_array_equal(found[:59], expected)
+    assert found[59] == 1.0
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_memory_stays_within_the_block(similarity):
+    n, block_bytes = 4_000, 2**20
+    Zx, Zy = embeddings(n, d=8)
+    tracemalloc.start()
+    try:
+        retrieval_ranks(Zx, Zy, similarity=similarity, block_bytes=block_bytes)
+        _, ranks_peak = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        top_matches(Zx, Zy, 5, similarity=similarity, block_bytes=block_bytes)
+        _, matches_peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    few_vectors = 12 * 8 * n  # counts and the result
+    assert ranks_peak < block_bytes + few_vectors
+    assert matches_peak < block_bytes + few_vectors
+    assert 8 * n * n > 50 * (block_bytes + few_vectors)  # the full matrix would not pass
+
+
+@pytest.mark.parametrize("block_bytes", [30_000, 64 * 2**20])
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_top_matches_equal_a_full_sort(similarity, block_bytes):
+    Q, _ = embeddings(n=40, seed=1)
+    _, G = embeddings(n=170, seed=2)
+    indices, similarities = top_matches(Q, G, 9, similarity=similarity, block_bytes=block_bytes)
+    S = naive_similarity(Q, G, similarity)
+    expected = np.argsort(-S, axis=1, kind="stable")[:, :9]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_allclose(similarities, np.take_along_axis(S, expected, axis=1), atol=1e-12)
+
+
+def test_top_matches_of_the_whole_gallery_orders_ties_by_index():
+    gallery = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]])
+    indices, similarities = top_matches([[2.0, 0.0]], gallery, 4)
+    assert indices.tolist() == [[0, 2, 3, 1]]
+    assert similarities.tolist() == [[1.0, 1.0, 1.0, 0.0]]
+    assert top_matches([[2.0, 0.0]], gallery, 1, similarity="dot")[1].tolist() == [[2.0]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), m=st.integers(1, 40), similarity=st.sampled_from(SIMILARITIES))
+def test_top_matches_are_the_best(seed, m, similarity):
+    rng = np.random.default_rng(seed)
+    Q, G = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (m, 3))
+    k = int(rng.integers(1, m + 1))
+    indices, similarities = top_matches(Q, G, k, similarity=similarity, block_bytes=8000)
+    S = naive_similarity(Q, G, similarity)
+    # Ties make the indices ambiguous, never the values.
+    np.testing.assert_allclose(similarities, -np.sort(-S, axis=1)[:, :k], atol=1e-12)
+    np.testing.assert_allclose(similarities, np.take_along_axis(S, indices, axis=1), atol=1e-12)
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+Z = np.arange(6.0).reshape(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: retrieval_ranks(Z, Z, similarity="near"),
+            InputError,
+            "similarity='near' is not known. Choose one of: 'cosine', 'euclidean', 'dot'.",
+        ),
+        (
+            lambda: retrieval_ranks(Z, Z, direction="up"),
+            InputError,
+            "direction='up' is not known. Choose 'x_to_y' (queries from the first view) "
+            "or 'y_to_x'.",
+        ),
+        (
+            lambda: cross_view_retrieval(Z, Z, ks=(0,)),
+            InputError,
+            "ks=(0,): wanted whole numbers of at least 1, e.g. (1, 5, 10).",
+        ),
+        (
+            lambda: top_matches(Z, Z, 4),
+            InputError,
+            "k=4: wanted a whole number from 1 to 3, the rows of the gallery.",
+        ),
+        (
+            lambda: retrieval_ranks(Z, Z, block_bytes=10),
+            MemoryBudgetError,
+            "block_bytes=10 cannot hold the work of one query, which takes 120 bytes. "
+            "Raise block_bytes.",
+        ),
+        (
+            lambda: top_matches(Z, Z[:, :1], 1),
+            InputError,
+            "queries has 2 columns but gallery has 1: component j of one is compared with "
+            "component j of the other. Pass the same number of components.",
+        ),
+    ],
+)
+def test_bad_input_is_explained(call, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        call()
