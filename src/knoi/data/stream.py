@@ -1,0 +1,241 @@
+"""Shuffled, prefetched, resumable minibatches of pairs, from memory or from files of any size."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.data.pairs import PairSource, RowPair
+from knoi.data.prefetch import ReadAhead, Stopped
+from knoi.data.runs import Rows
+from knoi.data.shuffle import ShuffledWindow, ShufflePlan, plan_shuffle
+from knoi.exceptions import InputError
+
+# Minibatches gathered ahead of the one in use.
+_BATCHES_AHEAD = 2
+# Minibatches' worth of memory: those ahead, the one in use, the rows kept for the last minibatch
+# of the epoch, and a copy while one is converted to the compute precision.
+_BATCHES_ALIVE = _BATCHES_AHEAD + 3
+
+
+@dataclass(frozen=True)
+class Position:
+    """A minibatch's place in a stream: its epoch, and its number within the epoch."""
+
+    epoch: int = 0
+    batch: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain numbers, for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: dict[str, int]) -> Self:
+        """The position `to_dict` described."""
+        return cls(epoch=int(state["epoch"]), batch=int(state["batch"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One minibatch of b pairs; its arrays are fresh, C-contiguous and the consumer's to keep."""
+
+    x: NDArray[Any]  # (b, dx), in the pairs' compute precision
+    y: NDArray[Any]  # (b, dy)
+    rows: Rows  # (b,), which pairs these are
+    position: Position
+    # Where to start a stream that goes on after this minibatch.
+    next_position: Position
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """Rows of one shuffled window, at hand: `gather` fetches those at given places."""
+
+    epoch: int
+    drawn: ShuffledWindow
+    order: Rows  # places in the order they are visited
+    gather: "_Gather"
+
+    def piece(self, start: int, stop: int) -> "_Piece":
+        """Rows `start:stop` of the epoch's order, which must lie in this window."""
+        places = self.order[start - self.drawn.start : stop - self.drawn.start]
+        return (*self.gather(places), self.drawn.rows(places))
+
+
+_Gather = Callable[[Rows], RowPair]
+_Piece = tuple[NDArray[Any], NDArray[Any], Rows]  # x, y and which rows these are
+
+
+class _Abandoned(Exception):  # noqa: N818 - not an error: the consumer has gone
+    """Ends the reading of a window that nobody waits for."""
+
+
+class PairStream:
+    """Minibatches in random order, epoch after epoch; each `iter` begins at `start`.
+
+    Minibatch t of an epoch is rows `order[t * b : (t + 1) * b]` of that epoch's order; the last one
+    wraps round to the first rows of the same order, so each has exactly b pairs. The order is a
+    pure function of the seed, the epoch and `plan`, so a stream started at a `Position` with the
+    same pairs, `batch_size`, `seed` and `window_bytes` yields what the first one would have, bit
+    for bit.
+
+    Pairs in memory, and files that fit the memory given, are shuffled exactly. A larger file is cut
+    into contiguous chunks; each epoch reads them in a random order, a window of several chunks at
+    a time (each chunk in one go, in the order of the file), and shuffles the rows of each window.
+    Reading and gathering happen in two threads, ahead of the consumer.
+
+    Parameters
+    ----------
+    pairs : PairSource
+        What to stream.
+    batch_size : int
+        b, pairs in a minibatch.
+    seed : int
+        Decides the order.
+    window_bytes : int
+        Memory for all rows the stream holds at a time: five minibatches (one in use, two ahead, the
+        rows for the last one, a conversion) and, for files, two windows (one in use, one being
+        read) with the chunk on its way into the second. Views in memory come on top, as they are
+        not the stream's, and so do 16 bytes a row for the order of theirs.
+    epochs : int, optional
+        The stream ends before this epoch, counted from 0 wherever it starts; None: it does not end.
+    start : Position
+        The first minibatch.
+    """
+
+    def __init__(
+        self,
+        pairs: PairSource,
+        batch_size: int,
+        seed: int,
+        *,
+        window_bytes: int,
+        epochs: int | None = None,
+        start: Position | None = None,
+    ) -> None:
+        n = pairs.n_rows
+        if not 1 <= batch_size <= n:
+            raise InputError(
+                f"batch_size is {batch_size} but the data has {n} rows: a minibatch is made of "
+                f"distinct rows. Pass a batch_size from 1 to {n}."
+            )
+        self.pairs = pairs
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epochs = epochs
+        self.start = Position() if start is None else start
+        self.batches_per_epoch = -(-n // batch_size)
+        if self.start.epoch < 0 or not 0 <= self.start.batch < self.batches_per_epoch:
+            raise InputError(
+                f"start is minibatch {self.start.batch} of epoch {self.start.epoch}, but an epoch "
+                f"has minibatches 0 to {self.batches_per_epoch - 1}: the position is of another "
+                "stream. Use the batch_size and the data it was saved with."
+            )
+        compute_bytes = sum(pairs.n_cols) * np.dtype(pairs.dtype).itemsize
+        self.plan: ShufflePlan = plan_shuffle(
+            n_rows=n,
+            row_bytes=pairs.row_bytes,
+            batch_bytes=_BATCHES_ALIVE * batch_size * max(compute_bytes, pairs.row_bytes),
+            window_bytes=window_bytes,
+            random_access=pairs.random_access,
+        )
+
+    def epoch_order(self, epoch: int) -> Rows:
+        """The rows of one epoch in the order they are visited: 8 bytes a row."""
+        drawn = self.plan.windows(self.seed, epoch)
+        return np.concatenate([window.rows(window.shuffle()) for window in drawn])
+
+    def __iter__(self) -> ReadAhead[Batch]:
+        return ReadAhead(self._batches, depth=_BATCHES_AHEAD)
+
+    def _batches(self, stopped: Stopped) -> Iterator[Batch]:
+        """Gather minibatches from the windows; runs in a thread of its own."""
+        n, b = self.pairs.n_rows, self.batch_size
+        wrapped = self.batches_per_epoch * b - n  # rows the last minibatch takes from the first
+        with ReadAhead(lambda _: self._windows(stopped), depth=1) as windows:
+            head: list[_Piece] = []
+            pieces: list[_Piece] = []
+            while (window := next(windows, None)) is not None:
+                epoch, start, stop = window.epoch, window.drawn.start, window.drawn.stop
+                if start == 0:
+                    head = []
+                if start < wrapped:
+                    head.append(window.piece(start, min(stop, wrapped)))
+                at = max(start, self._first_row(epoch))
+                while at < stop:
+                    end = min((at // b + 1) * b, stop)
+                    pieces.append(window.piece(at, end))
+                    if end == n:
+                        pieces += head
+                    if end == n or end % b == 0:
+                        yield self._batch(pieces, Position(epoch, at // b))
+                        pieces = []
+                    at = end
+                # Let go before asking for the next: then two windows are alive, never three.
+                del window
+
+    def _first_row(self, epoch: int) -> int:
+        """Where in the order of this epoch the stream begins."""
+        return self.start.batch * self.batch_size if epoch == self.start.epoch else 0
+
+    def _batch(self, pieces: list[_Piece], position: Position) -> Batch:
+        x, y, rows = zip(*pieces, strict=True)
+        following = position.batch + 1
+        return Batch(
+            x=_joined(x, self.pairs.dtype),
+            y=_joined(y, self.pairs.dtype),
+            rows=np.concatenate(rows),
+            position=position,
+            next_position=(
+                Position(position.epoch, following)
+                if following < self.batches_per_epoch
+                else Position(position.epoch + 1, 0)
+            ),
+        )
+
+    def _windows(self, stopped: Stopped) -> Iterator[_Window]:
+        """Read the windows from the first that is needed on; runs in a thread of its own."""
+        wrapped = self.batches_per_epoch * self.batch_size - self.pairs.n_rows
+        in_memory = self.pairs.random_access and self.plan.one_window
+        resident: _Gather | None = self.pairs.take if in_memory else None
+        try:
+            for epoch in count(self.start.epoch):
+                if self.epochs is not None and epoch >= self.epochs:
+                    return
+                for drawn in self.plan.windows(self.seed, epoch):
+                    # A stream resumed in mid-epoch needs the rows it starts from, and the first
+                    # rows of the epoch for its last minibatch.
+                    if drawn.stop <= self._first_row(epoch) and drawn.start >= wrapped:
+                        continue
+                    if resident is None and self.plan.one_window:
+                        resident = self._load(drawn, stopped)
+                    # The rows are not given a name: it would keep them while the next are read.
+                    yield _Window(
+                        epoch, drawn, drawn.shuffle(), resident or self._load(drawn, stopped)
+                    )
+        except _Abandoned:
+            return
+
+    def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
+        """Read a window's chunks in file order into memory of its own."""
+        n_rows, (dx, dy) = drawn.stop - drawn.start, self.pairs.n_cols
+        x_dtype, y_dtype = self.pairs.stored_dtypes
+        x, y = np.empty((n_rows, dx), x_dtype), np.empty((n_rows, dy), y_dtype)
+        at = 0
+        for start, stop in drawn.ranges():
+            if stopped():
+                raise _Abandoned
+            place = slice(at, at + stop - start)
+            x[place], y[place] = self.pairs.read(start, stop)
+            at = place.stop
+        return lambda places: (np.take(x, places, axis=0), np.take(y, places, axis=0))
+
+
+def _joined(pieces: tuple[NDArray[Any], ...], dtype: str) -> NDArray[Any]:
+    """The pieces under each other, in the compute precision; a lone piece of it is not copied."""
+    if len(pieces) == 1:
+        return pieces[0].astype(dtype, order="C", copy=False)
+    return np.concatenate(pieces, axis=0, dtype=dtype)

@@ -1,0 +1,428 @@
+"""Pairs: read, split, partitioned and sampled as one, with every row in its place."""
+
+import re
+import threading
+import time
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.data.recording import RecordingSource, numbered
+
+from knoi.data.pairs import PairSource
+from knoi.data.prefetch import ReadAhead
+from knoi.data.runs import RowRuns, random_runs
+from knoi.data.stream import PairStream
+from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
+
+in_memory_or_file = pytest.mark.parametrize("random_access", [True, False])
+
+
+def pair_of(n_rows, *, random_access=False):
+    x = RecordingSource(numbered(n_rows, 2), random_access=random_access)
+    y = RecordingSource(numbered(n_rows, 3, sign=-1), random_access=random_access)
+    return PairSource(x, y), x, y
+
+
+def as_kind(table, kind, path):
+    """The same table in other clothes."""
+    if kind == "npy":
+        np.save(path.with_suffix(".npy"), table)
+        return path.with_suffix(".npy")
+    if kind == "hdf5":
+        with h5py.File(path.with_suffix(".h5"), "w") as file:
+            file["table"] = table
+        return path.with_suffix(".h5")
+    frame = pd.DataFrame(table, columns=list("abcd"))
+    if kind == "parquet":
+        frame.to_parquet(path.with_suffix(".parquet"), row_group_size=64)
+        return path.with_suffix(".parquet")
+    return {
+        "sparse": scipy.sparse.csr_array(table),
+        "frame": frame,
+        "columns first": np.asfortranarray(table),
+    }[kind]
+
+
+def rows_of(pair):
+    """The row numbers a pair of numbered arrays is made of; fails if the views do not match."""
+    X, Y = pair
+    np.testing.assert_array_equal(X[:, 0], -Y[:, 0])
+    np.testing.assert_array_equal(X[:, 1], X[:, 0] + 1 / 8)
+    return X[:, 0].astype(int).tolist()
+
+
+def everything(pairs):
+    return rows_of(pairs.read(0, pairs.n_rows))
+
+
+class TestOpening:
+    def test_reads_aligned_rows_and_tells_its_shape(self):
+        pairs, _, _ = pair_of(10)
+        assert (pairs.n_rows, pairs.n_cols, pairs.row_bytes) == (10, (2, 3), 40)
+        assert rows_of(pairs.read(3, 7)) == [3, 4, 5, 6]
+
+    @pytest.mark.parametrize(
+        ("nx", "ny", "message"),
+        [
+            (
+                1200,
+                1199,
+                "X has 1200 rows but Y has 1199: the views are paired row by row. "
+                "Drop the unpaired row.",
+            ),
+            (
+                1,
+                4,
+                "X has 1 row but Y has 4: the views are paired row by row. Drop the unpaired rows.",
+            ),
+        ],
+    )
+    def test_unpaired_rows(self, nx, ny, message):
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            PairSource(RecordingSource(numbered(nx)), RecordingSource(numbered(ny)))
+
+    @pytest.mark.parametrize(
+        ("x", "y", "compute"),
+        [
+            ("f4", "f4", "float32"),
+            ("u1", "i2", "float32"),
+            ("f2", "?", "float32"),
+            ("f4", "f8", "float64"),
+            ("i4", "f4", "float64"),
+            ("u1", "g", "float64"),
+            ("i8", "u1", "float64"),
+        ],
+    )
+    def test_compute_precision(self, x, y, compute):
+        tables = (np.ones((3, 2), dtype=dtype) for dtype in (x, y))
+        pairs = PairSource(*map(RecordingSource, tables))
+        assert pairs.dtype == compute
+        assert pairs.stored_dtypes == (np.dtype(x), np.dtype(y))
+
+    def test_who_opens_closes(self, monkeypatch):
+        x, y = RecordingSource(numbered(10)), RecordingSource(numbered(10))
+        monkeypatch.setattr(
+            "knoi.data.pairs.open_view", lambda data, name: x if name == "X" else data
+        )
+        with PairSource.open("a path", y) as pairs:
+            for part in pairs.partitions(2):
+                part.close()
+            assert not x.closed
+        assert x.closed
+        assert not y.closed
+
+    @pytest.mark.parametrize("fault", ["unpaired", "unreadable"])
+    def test_a_failure_leaves_nothing_open(self, monkeypatch, fault):
+        x = RecordingSource(numbered(10))
+
+        def open_view(data, name):
+            if name == "Y" and fault == "unreadable":
+                raise SourceNotFoundError(data)
+            return x if name == "X" else RecordingSource(numbered(9))
+
+        monkeypatch.setattr("knoi.data.pairs.open_view", open_view)
+        with pytest.raises((InputError, SourceNotFoundError)):
+            PairSource.open("a path", "another")
+        assert x.closed
+
+    @pytest.mark.parametrize("kind", ["npy", "hdf5", "parquet", "sparse", "frame", "columns first"])
+    def test_any_kind_of_view_streams_like_the_array(self, kind, tmp_path):
+        X, Y = numbered(500, 4), numbered(500, 3, sign=-1)
+        with PairSource.open(as_kind(X, kind, tmp_path / "x"), Y) as pairs:
+            assert not pairs.random_access or kind == "frame"
+            for got, wanted in zip(pairs.read(100, 200), (X, Y), strict=True):
+                np.testing.assert_array_equal(got, wanted[100:200])
+            assert len(rows_of(pairs.sample(50, seed=0))) == 50
+            for window_bytes in (1 << 20, 1 << 13):
+                stream = PairStream(pairs, 10, 0, window_bytes=window_bytes, epochs=1)
+                rows = []
+                for batch in stream:
+                    np.testing.assert_array_equal(batch.x, X[batch.rows])
+                    np.testing.assert_array_equal(batch.y, Y[batch.rows])
+                    rows += batch.rows.tolist()
+                assert sorted(rows) == list(range(500))
+
+    def test_arrays_are_indexed_in_place(self):
+        X, Y = numbered(500, 4), numbered(500, 3)
+        pairs = PairSource.open(X, Y)
+        assert pairs.random_access
+        assert np.shares_memory(pairs.read(0, 500)[0], X)
+
+    def test_a_range_outside(self):
+        pairs, _, _ = pair_of(10)
+        message = "Rows 5 to 11 were asked for, of 10 rows. Ask for 0 <= start <= stop <= n_rows."
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            pairs.read(5, 11)
+
+
+class TestFiniteness:
+    @in_memory_or_file
+    def test_the_error_names_the_row_of_the_view_in_a_part_of_a_part(self, random_access):
+        Y = numbered(1000, 3)
+        Y[777, 2] = np.nan
+        pairs = PairSource(
+            RecordingSource(numbered(1000), random_access=random_access),
+            RecordingSource(Y, random_access=random_access),
+        )
+        _, second = pairs.partitions(2)
+        parts = second.split(0.5, seed=3)
+        (broken,) = [part for part in parts if 777 in part._rows.rows()]
+        with pytest.raises(NonFiniteError, match=r"^Y has NaN at row 777, column 2\b"):
+            broken.read(0, broken.n_rows)
+
+    def test_rows_taken_out_of_order(self):
+        X = numbered(50)
+        X[13, 1] = np.inf
+        pairs = PairSource(*(RecordingSource(X, random_access=True) for _ in range(2)))
+        with pytest.raises(NonFiniteError, match=r"^X has inf at row 13, column 1\b"):
+            pairs.take(np.array([40, 13, 2]))
+        assert pairs.take(np.array([40, 2, 2]))[0][:, 0].tolist() == [40, 2, 2]
+
+
+class TestIterating:
+    def test_covers_all_rows_in_order_and_reads_each_once(self):
+        pairs, x, _ = pair_of(10)
+        assert list(pairs.chunks(4)) == [(0, 4), (4, 8), (8, 10)]
+        assert [rows_of(chunk) for chunk in pairs.iterate(4)] == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7],
+            [8, 9],
+        ]
+        assert x.reads == [(0, 4), (4, 8), (8, 10)]
+
+    def test_holds_the_chunk_in_use_and_one_more(self):
+        pairs, x, _ = pair_of(100)
+        with pairs.iterate(10) as chunks:
+            while (chunk := next(chunks, None)) is not None:
+                assert len(chunk[0]) == 10
+                # Time enough to read too far ahead.
+                time.sleep(0.01)
+                # Dropped before the next is asked for; else three would be alive for an instant.
+                del chunk
+        assert len(x.reads) == 10
+        assert x.most_alive_rows <= 20
+
+    def test_an_error_comes_after_the_chunks_before_it(self):
+        X = numbered(100)
+        X[55, 0] = np.nan
+        pairs = PairSource(RecordingSource(X), RecordingSource(numbered(100)))
+        chunks = pairs.iterate(10)
+        for _ in range(5):
+            next(chunks)
+        with pytest.raises(NonFiniteError, match="row 55"):
+            next(chunks)
+        with pytest.raises(StopIteration):
+            next(chunks)
+
+    def test_chunks_need_a_row(self):
+        pairs, _, _ = pair_of(10)
+        message = "rows is 0: a chunk needs at least 1 row. Pass a larger number."
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            pairs.iterate(0)
+
+
+class TestSplitting:
+    @in_memory_or_file
+    @settings(max_examples=60, deadline=None)
+    @given(st.data(), st.integers(2, 300), st.integers(0, 5))
+    def test_every_row_is_in_exactly_one_part(self, random_access, data, n, seed):
+        held_out = data.draw(st.integers(1, n - 1))
+        pairs, _, _ = pair_of(n, random_access=random_access)
+        rest, held = pairs.split(held_out, seed)
+        assert held.n_rows == held_out
+        assert sorted(everything(rest) + everything(held)) == list(range(n))
+        again = pairs.split(held_out, seed)
+        assert [everything(part) for part in again] == [everything(rest), everything(held)]
+
+    def test_a_file_is_split_into_long_runs(self):
+        pairs, x, _ = pair_of(64_000)
+        rest, held = pairs.split(0.1, seed=0)
+        assert (rest.n_rows, held.n_rows) == (57_600, 6_400)
+        everything(held)
+        # 64 runs of 100 rows, and one more where the ring is cut.
+        assert len(x.reads) <= 65
+        x.reads.clear()
+        everything(rest)
+        assert len(x.reads) <= 66
+
+    @in_memory_or_file
+    def test_parts_can_be_split_again(self, random_access):
+        pairs, _, _ = pair_of(500, random_access=random_access)
+        rest, tested = pairs.split(0.2, seed=1)
+        trained, tuned = rest.split(100, seed=1)
+        together = everything(trained) + everything(tuned) + everything(tested)
+        assert (trained.n_rows, tuned.n_rows) == (300, 100)
+        assert sorted(together) == list(range(500))
+
+    @pytest.mark.parametrize("held_out", [0, 10, -1, 0.0, 1.0, 1.5, float("nan")])
+    def test_impossible_parts(self, held_out):
+        pairs, _, _ = pair_of(10)
+        message = (
+            f"held_out is {held_out!r}, of 10 rows: wanted a fraction between 0 and 1 or a number "
+            "of rows from 1 to 9. Leave at least one row to each part."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            pairs.split(held_out, seed=0)
+
+    def test_a_single_row(self):
+        pairs, _, _ = pair_of(1)
+        message = "Cannot hold out a part of 1 row: each part needs at least one. Pass more rows."
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            pairs.split(0.5, seed=0)
+
+    def test_a_small_fraction_still_holds_out_a_row(self):
+        pairs, _, _ = pair_of(10)
+        assert pairs.split(0.001, seed=0)[1].n_rows == 1
+        assert pairs.split(0.999, seed=0)[0].n_rows == 1
+
+
+class TestPartitions:
+    @given(st.integers(1, 200), st.integers(1, 30))
+    def test_contiguous_and_nearly_equal(self, n, parts):
+        pairs, _, _ = pair_of(n)
+        partitions = pairs.partitions(parts)
+        sizes = [part.n_rows for part in partitions]
+        assert len(sizes) == min(parts, n)
+        assert max(sizes) - min(sizes) <= 1
+        assert [row for part in partitions for row in everything(part)] == list(range(n))
+
+    def test_of_a_part(self):
+        pairs, _, _ = pair_of(100)
+        rest, _ = pairs.split(0.3, seed=2)
+        parts = rest.partitions(3)
+        assert [row for part in parts for row in everything(part)] == everything(rest)
+
+
+class TestSampling:
+    @in_memory_or_file
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(1, 300), st.integers(1, 320), st.integers(0, 5))
+    def test_distinct_rows_in_order_as_many_as_wanted(self, random_access, n_rows, n, seed):
+        pairs, _, _ = pair_of(n_rows, random_access=random_access)
+        rows = rows_of(pairs.sample(n, seed))
+        assert len(rows) == min(n, n_rows)
+        assert rows == sorted(set(rows))
+        assert rows == rows_of(pairs.sample(n, seed))
+
+    @in_memory_or_file
+    def test_every_row_is_equally_likely(self, random_access):
+        pairs, _, _ = pair_of(60, random_access=random_access)
+        seen = np.zeros(60)
+        draws, n = 3000, 21
+        for seed in range(draws):
+            seen[rows_of(pairs.sample(n, seed))] += 1
+        expected = draws * n / 60
+        deviation = np.sqrt(expected * (1 - n / 60))
+        assert seen.sum() == draws * n
+        # Five standard deviations; the seeds are fixed, so this passes or fails for good.
+        assert np.abs(seen - expected).max() < 5 * deviation
+
+    def test_a_file_is_read_by_short_runs_in_order(self):
+        pairs, x, y = pair_of(100_000)
+        pairs.sample(1000, seed=0)
+        assert x.reads == y.reads == sorted(x.reads)
+        # ceil(1000 / 16) runs, perhaps one cut in two by the end of the file.
+        assert len(x.reads) <= 64
+        assert sum(stop - start for start, stop in x.reads) == 1000
+
+    def test_of_a_part_stays_in_the_part(self):
+        pairs, _, _ = pair_of(1000)
+        _, held = pairs.split(0.3, seed=0)
+        assert set(rows_of(held.sample(100, seed=0))) < set(everything(held))
+
+    def test_in_memory_rows_are_scattered(self):
+        pairs, _, _ = pair_of(10_000, random_access=True)
+        rows = np.array(rows_of(pairs.sample(100, seed=0)))
+        assert (np.diff(rows) > 1).mean() > 0.9
+
+
+class TestRowRuns:
+    @settings(max_examples=200)
+    @given(st.sets(st.integers(0, 60)), st.data())
+    def test_agrees_with_lists(self, members, data):
+        rows = np.array(sorted(members), dtype=np.int64)
+        runs = RowRuns.from_rows(rows)
+        assert (runs.starts[1:] > runs.stops[:-1]).all()
+        assert runs.rows().tolist() == rows.tolist()
+        assert runs.complement(61).rows().tolist() == sorted(set(range(61)) - members)
+        start = data.draw(st.integers(0, len(rows)))
+        stop = data.draw(st.integers(start, len(rows)))
+        assert runs.part(start, stop).rows().tolist() == rows[start:stop].tolist()
+        chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1)))) if members else []
+        picked = runs.select(RowRuns.from_rows(np.array(chosen, dtype=np.int64)))
+        assert picked.rows().tolist() == rows[chosen].tolist()
+        assert (picked.starts[1:] > picked.stops[:-1]).all()
+
+    @settings(max_examples=200)
+    @given(st.integers(1, 200), st.data(), st.integers(1, 40), st.integers(0, 9))
+    def test_random_runs_have_the_count_and_few_pieces(self, n, data, run_rows, seed):
+        count = data.draw(st.integers(1, n))
+        runs = random_runs(n, count, run_rows, np.random.default_rng(seed))
+        assert runs.n_rows == count
+        assert runs.starts[0] >= 0
+        assert runs.stops[-1] <= n
+        assert len(runs) <= -(-count // run_rows) + 1
+        assert (runs.starts[1:] > runs.stops[:-1]).all()
+
+
+class TestReadAhead:
+    def test_makes_no_more_than_its_depth_ahead(self):
+        made = []
+        third = threading.Event()
+
+        def produce(stopped):
+            for k in range(10):
+                made.append(k)
+                if k == 2:
+                    third.set()
+                yield k
+
+        with ReadAhead(produce, depth=2) as items:
+            assert not third.wait(0.05)
+            assert next(items) == 0
+            assert third.wait(10)
+            assert made == [0, 1, 2]
+            assert list(items) == list(range(1, 10))
+
+    def test_a_dropped_iterator_ends_its_thread(self):
+        ended = threading.Event()
+
+        def produce(stopped):
+            try:
+                while True:
+                    yield 1
+            finally:
+                ended.set()
+
+        items = ReadAhead(produce, depth=1)
+        next(items)
+        del items
+        assert ended.wait(10)
+
+    def test_closing_ends_work_that_asks(self):
+        working = threading.Event()
+
+        def produce(stopped):
+            working.set()
+            while not stopped():
+                pass
+            return
+            yield
+
+        items = ReadAhead(produce, depth=1)
+        working.wait(10)
+        items.close()
+        assert not items._thread.is_alive()
+        assert list(items) == []
+
+    def test_a_failure_to_begin_is_raised_as_it_was(self):
+        def produce(stopped):
+            raise KeyError("beginning")
+
+        with ReadAhead(produce, depth=1) as items, pytest.raises(KeyError, match="beginning"):
+            next(items)

@@ -1,0 +1,402 @@
+"""Minibatches: each row once an epoch, in an order that can be repeated, read as a disk likes."""
+
+import _thread
+import re
+import threading
+import time
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.data.recording import RecordingSource, numbered
+
+from knoi.data.pairs import PairSource
+from knoi.data.shuffle import ShufflePlan, plan_shuffle
+from knoi.data.stream import PairStream, Position
+from knoi.exceptions import InputError, MemoryBudgetError, NonFiniteError
+
+PLENTY = 1 << 30
+MIB = 1 << 20
+
+
+def file_pair(n_rows, dtype=np.float64):
+    x = RecordingSource(numbered(n_rows, 2, dtype=dtype))
+    y = RecordingSource(numbered(n_rows, 3, sign=-1, dtype=dtype))
+    return PairSource(x, y), x, y
+
+
+def memory_pair(n_rows):
+    x = RecordingSource(numbered(n_rows, 2), random_access=True)
+    y = RecordingSource(numbered(n_rows, 3, sign=-1), random_access=True)
+    return PairSource(x, y), x, y
+
+
+def windowed(pairs, batch_size, seed=0, *, chunk_rows, window_chunks, **options):
+    """A stream with the plan a small `window_bytes` would give it."""
+    stream = PairStream(pairs, batch_size, seed, window_bytes=PLENTY, **options)
+    stream.plan = ShufflePlan(pairs.n_rows, chunk_rows, window_chunks)
+    return stream
+
+
+def assert_aligned(batch):
+    np.testing.assert_array_equal(batch.x[:, 0], batch.rows)
+    np.testing.assert_array_equal(batch.y[:, 0], -batch.rows)
+    np.testing.assert_array_equal(batch.y[:, 2], -batch.rows - 2 / 8)
+
+
+def assert_same(batches, others):
+    batches, others = list(batches), list(others)
+    assert len(batches) == len(others)
+    for one, other in zip(batches, others, strict=True):
+        assert (one.position, one.next_position) == (other.position, other.next_position)
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.y, other.y)
+
+
+def knoi_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "knoi-read-ahead"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left_behind():
+    yield
+    for thread in knoi_threads():
+        thread.join(10)
+    assert knoi_threads() == []
+
+
+shapes = st.integers(1, 70).flatmap(
+    lambda n: st.fixed_dictionaries(
+        {
+            "n": st.just(n),
+            "b": st.integers(1, n),
+            "chunk": st.integers(1, n),
+            "window": st.integers(1, 8),
+            "seed": st.integers(0, 3),
+        }
+    )
+)
+
+
+class TestOrder:
+    @settings(max_examples=80, deadline=None)
+    @given(shapes, st.booleans())
+    def test_each_row_once_an_epoch_and_the_last_minibatch_wraps(self, shape, in_memory):
+        n, b = shape["n"], shape["b"]
+        pairs, _, _ = (memory_pair if in_memory else file_pair)(n)
+        if in_memory:
+            stream = PairStream(pairs, b, shape["seed"], window_bytes=PLENTY, epochs=2)
+        else:
+            stream = windowed(
+                pairs,
+                b,
+                shape["seed"],
+                chunk_rows=shape["chunk"],
+                window_chunks=shape["window"],
+                epochs=2,
+            )
+        batches = list(stream)
+        per_epoch = -(-n // b)
+        assert [(batch.position.epoch, batch.position.batch) for batch in batches] == [
+            (epoch, t) for epoch in range(2) for t in range(per_epoch)
+        ]
+        for epoch in range(2):
+            order = stream.epoch_order(epoch)
+            assert sorted(order.tolist()) == list(range(n))
+            visited = np.concatenate([c.rows for c in batches if c.position.epoch == epoch])
+            np.testing.assert_array_equal(visited, np.append(order, order)[: per_epoch * b])
+        for batch in batches:
+            assert len(batch.x) == len(batch.y) == b
+            assert_aligned(batch)
+
+    @settings(max_examples=60, deadline=None)
+    @given(shapes, st.data())
+    def test_resumed_is_straight(self, shape, data):
+        pairs, _, _ = file_pair(shape["n"])
+        plan = {"chunk_rows": shape["chunk"], "window_chunks": shape["window"], "epochs": 3}
+        straight = list(windowed(pairs, shape["b"], shape["seed"], **plan))
+        stop = data.draw(st.integers(0, len(straight) - 1))
+        start = Position.from_dict(straight[stop].next_position.to_dict())
+        resumed = windowed(pairs, shape["b"], shape["seed"], start=start, **plan)
+        assert_same(resumed, straight[stop + 1 :])
+
+    @pytest.mark.parametrize("make_pair", [memory_pair, file_pair])
+    def test_epochs_and_seeds_differ_and_repeat(self, make_pair):
+        pairs, _, _ = make_pair(200)
+        stream = PairStream(pairs, 10, 0, window_bytes=PLENTY)
+        same = PairStream(pairs, 10, 0, window_bytes=PLENTY)
+        other = PairStream(pairs, 10, 1, window_bytes=PLENTY)
+        orders = {tuple(s.epoch_order(e)) for s in (stream, same, other) for e in range(3)}
+        assert len(orders) == 6
+
+    def test_a_larger_file_mixes_chunks_and_the_windows_differ_between_epochs(self):
+        pairs, _, _ = file_pair(1000)
+        stream = windowed(pairs, 10, chunk_rows=10, window_chunks=10)
+        first, second = stream.epoch_order(0), stream.epoch_order(1)
+        assert not np.array_equal(first, second)
+        # The first window is 10 chunks from all over the file, the rows not in runs.
+        chunks = set((first[:100] // 10).tolist())
+        assert len(chunks) == 10
+        assert max(chunks) - min(chunks) > 30
+        assert chunks != set((second[:100] // 10).tolist())
+        assert (np.diff(first[:100]) == 1).sum() < 10
+
+    def test_memory_and_a_file_that_fits_are_shuffled_the_same_and_uniformly(self):
+        streams = [
+            PairStream(make_pair(12)[0], 5, 0, window_bytes=PLENTY)
+            for make_pair in (memory_pair, file_pair)
+        ]
+        assert all(stream.plan.one_window for stream in streams)
+        assert_same(*(list(islice(stream, 7)) for stream in streams))
+        where = np.stack([streams[0].epoch_order(epoch) for epoch in range(2000)])
+        for place in (0, 5, 11):
+            counts = np.bincount(where[:, place], minlength=12)
+            # 167 of each expected, five standard deviations; fixed seed.
+            assert np.abs(counts - 2000 / 12).max() < 5 * np.sqrt(2000 / 12)
+
+    def test_the_stream_ends_only_where_told(self):
+        pairs, _, _ = memory_pair(4)
+        endless = PairStream(pairs, 3, 0, window_bytes=PLENTY)
+        *_, last = islice(endless, 101)
+        assert last.position == Position(50, 0)
+        ended = PairStream(pairs, 3, 0, window_bytes=PLENTY, epochs=5, start=Position(5, 0))
+        assert list(ended) == []
+
+
+class TestBatches:
+    @pytest.mark.parametrize("make_pair", [memory_pair, file_pair])
+    def test_belong_to_the_consumer(self, make_pair):
+        pairs, _, _ = make_pair(20)
+        stream = PairStream(pairs, 7, 0, window_bytes=PLENTY, epochs=2)
+        expected = [(batch.x.copy(), batch.y.copy()) for batch in stream]
+        for batch, (x, y) in zip(stream, expected, strict=True):
+            np.testing.assert_array_equal(batch.x, x)
+            np.testing.assert_array_equal(batch.y, y)
+            for rows in (batch.x, batch.y):
+                assert rows.flags.c_contiguous
+                assert rows.flags.writeable
+                rows[:] = np.nan
+
+    @pytest.mark.parametrize(
+        ("stored", "compute"), [("u1", "f4"), ("f2", "f4"), ("f4", "f4"), ("i8", "f8"), ("g", "f8")]
+    )
+    @pytest.mark.parametrize("random_access", [True, False])
+    def test_come_in_the_compute_precision(self, stored, compute, random_access):
+        table = np.arange(60).reshape(20, 3).astype(stored)
+        pairs = PairSource(*(RecordingSource(table, random_access=random_access) for _ in "xy"))
+        for batch in PairStream(pairs, 8, 0, window_bytes=PLENTY, epochs=1):
+            assert batch.x.dtype == batch.y.dtype == np.dtype(compute)
+            np.testing.assert_array_equal(batch.x, table[batch.rows].astype(compute))
+
+    def test_of_a_part_number_the_rows_of_the_part(self):
+        pairs, _, _ = file_pair(100)
+        _, held = pairs.split(0.3, seed=0)
+        rows = held.read(0, 30)[0]
+        for batch in windowed(held, 7, chunk_rows=4, window_chunks=3, epochs=2):
+            np.testing.assert_array_equal(batch.x, rows[batch.rows])
+
+
+class TestReading:
+    def test_each_chunk_is_read_once_an_epoch_in_one_run_and_windows_in_file_order(self):
+        pairs, x, y = file_pair(103)
+        stream = windowed(pairs, 10, chunk_rows=10, window_chunks=4, epochs=2)
+        list(stream)
+        chunks = list(pairs.chunks(10))
+        assert x.reads == y.reads
+        assert len(x.reads) == 22
+        for epoch in (x.reads[:11], x.reads[11:]):
+            assert sorted(epoch) == chunks
+            for window in (epoch[:4], epoch[4:8], epoch[8:]):
+                assert window == sorted(window)
+
+    def test_a_file_that_fits_is_read_once(self):
+        pairs, x, _ = file_pair(100)
+        list(PairStream(pairs, 10, 0, window_bytes=PLENTY, epochs=5))
+        assert x.reads == [(0, 100)]
+
+    def test_resuming_reads_from_its_window_on_and_the_rows_to_wrap_to(self):
+        plan = {"chunk_rows": 10, "window_chunks": 2, "epochs": 1, "start": Position(0, 8)}
+        pairs, x, _ = file_pair(100)
+        list(windowed(pairs, 10, **plan))
+        assert len(x.reads) == 2
+        pairs, x, _ = file_pair(97)
+        list(windowed(pairs, 10, **plan))
+        # One window more: the last minibatch takes 3 rows from the first.
+        assert len(x.reads) == 4
+
+    def test_arrays_in_memory_are_not_copied(self):
+        pairs, x, _ = memory_pair(1000)
+        x.reads.clear()
+        list(PairStream(pairs, 100, 0, window_bytes=PLENTY, epochs=2))
+        assert x.reads == []
+
+    def test_what_is_alive_fits_the_memory_given(self):
+        n, b, allowed = 20_000, 50, 64 * 1024
+        pairs, x, y = file_pair(n)
+        stream = PairStream(pairs, b, 0, window_bytes=allowed, epochs=1)
+        plan = stream.plan
+        assert not plan.one_window
+        windows = 2 * plan.window_chunks * plan.chunk_rows * (pairs.row_bytes + 8)
+        assert windows + 2 * plan.chunk_rows * pairs.row_bytes + 5 * b * pairs.row_bytes <= allowed
+        assert windows > allowed // 2
+        loaded = LoadedRows(stream)
+        for t, batch in enumerate(stream):
+            assert_aligned(batch)
+            if t % 100 == 0:
+                time.sleep(0.01)  # time enough to read too far ahead
+        # Chunks are copied into the window as they come: one at a time, of each view.
+        assert max(x.most_alive_rows, y.most_alive_rows) <= plan.chunk_rows
+        assert 0 < loaded.most <= 2
+
+    def test_abandoning_a_stream_stops_the_reading(self):
+        pairs, x, _ = file_pair(10_000)
+        batches = iter(windowed(pairs, 10, chunk_rows=10, window_chunks=5))
+        next(batches)
+        batches.close()
+        assert knoi_threads() == []
+        done = len(x.reads)
+        assert done < 100
+        assert list(batches) == []
+        assert len(x.reads) == done
+
+
+class LoadedRows:
+    """Counts the windows of a stream that are in memory at the same time."""
+
+    def __init__(self, stream):
+        self.alive = self.most = 0
+        load, lock = stream._load, threading.Lock()
+
+        def change(by):
+            with lock:
+                self.alive += by
+                self.most = max(self.most, self.alive)
+
+        class Gather:
+            def __init__(self, gather):
+                self.gather = gather
+
+            def __call__(self, places):
+                return self.gather(places)
+
+            def __del__(self):
+                change(-1)
+
+        def counted(drawn, stopped):
+            change(1)
+            return Gather(load(drawn, stopped))
+
+        stream._load = counted
+
+
+class TestPlan:
+    def test_pure_numbers(self):
+        # 1000 MiB for 3 kB rows: 400 MiB a window, 16 chunks of 25 MiB.
+        plan = plan_shuffle(10**7, 3064, 0, 1000 * MIB, random_access=False)
+        assert plan.chunk_rows == 25 * MIB // 3072
+        assert plan.window_chunks == 16
+        # 10 MiB: chunks of 1 MiB, four to a window.
+        plan = plan_shuffle(10**7, 3064, 0, 10 * MIB, random_access=False)
+        assert plan.chunk_rows == MIB // 3072
+        assert plan.window_chunks == 4
+
+    @given(
+        st.integers(1, 10**9),
+        st.integers(1, 10**5),
+        st.integers(0, 10**8),
+        st.integers(0, 10**11),
+    )
+    def test_fits_or_says_so(self, n_rows, row_bytes, batch_bytes, window_bytes):
+        arguments = (n_rows, row_bytes, batch_bytes, window_bytes)
+        try:
+            plan = plan_shuffle(*arguments, random_access=False)
+        except MemoryBudgetError:
+            # One row to a chunk, four chunks to a window, two windows and a fifth beside them.
+            assert window_bytes < batch_bytes + 10 * (row_bytes + 8) + 20
+            return
+        assert plan.chunk_rows >= 1
+        assert plan.window_chunks >= 1
+        reading = 2 * plan.chunk_rows * row_bytes
+        windows = plan.window_chunks * plan.chunk_rows * (row_bytes + 8) * 2
+        if plan.one_window:
+            windows = n_rows * (row_bytes + 16)
+        assert batch_bytes + windows + reading <= window_bytes
+
+    def test_too_little_memory(self):
+        pairs, _, _ = file_pair(1000)
+        message = (
+            "window_bytes is 1000 bytes, but the minibatches in use and ahead need at least "
+            "20.0 KiB. Lower batch_size or allow more memory."
+        )
+        with pytest.raises(MemoryBudgetError, match=f"^{re.escape(message)}$"):
+            PairStream(pairs, 100, 0, window_bytes=1000)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("batch_size", [0, -3, 11])
+    def test_impossible_batch_size(self, batch_size):
+        pairs, _, _ = file_pair(10)
+        message = (
+            f"batch_size is {batch_size} but the data has 10 rows: a minibatch is made of distinct "
+            "rows. Pass a batch_size from 1 to 10."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            PairStream(pairs, batch_size, 0, window_bytes=PLENTY)
+
+    @pytest.mark.parametrize("start", [Position(0, 4), Position(-1, 0), Position(0, -1)])
+    def test_a_position_of_another_stream(self, start):
+        pairs, _, _ = file_pair(10)
+        message = (
+            f"start is minibatch {start.batch} of epoch {start.epoch}, but an epoch has "
+            "minibatches 0 to 3: the position is of another stream. "
+            "Use the batch_size and the data it was saved with."
+        )
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            PairStream(pairs, 3, 0, window_bytes=PLENTY, start=start)
+
+    @pytest.mark.parametrize("random_access", [True, False])
+    def test_a_bad_value_arrives_as_it_was_raised(self, random_access):
+        Y = numbered(5000, 3)
+        Y[4321, 1] = np.nan
+        pairs = PairSource(
+            *(RecordingSource(t, random_access=random_access) for t in (numbered(5000), Y))
+        )
+        stream = PairStream(pairs, 10, 0, window_bytes=PLENTY, epochs=1)
+        if not random_access:
+            stream.plan = ShufflePlan(5000, 10, 5)
+        with pytest.raises(NonFiniteError, match=r"^Y has NaN at row 4321, column 1\b"):
+            list(stream)
+
+    def test_ctrl_c_while_waiting_for_a_read_that_hangs(self):
+        pairs, x, _ = file_pair(100)
+        hung, released = threading.Event(), threading.Event()
+        read = x.read
+
+        def hanging(start, stop):
+            hung.set()
+            released.wait(30)
+            return read(start, stop)
+
+        x.read = hanging
+        batches = iter(windowed(pairs, 10, chunk_rows=10, window_chunks=2))
+
+        def interrupt():
+            hung.wait(30)
+            _thread.interrupt_main()
+
+        interrupter = threading.Thread(target=interrupt)
+
+        def consume():
+            interrupter.start()
+            next(batches)
+
+        with pytest.raises(KeyboardInterrupt):
+            consume()
+        interrupter.join()
+        released.set()
+        batches.close()
+        # The read under way was the last.
+        assert len(x.reads) == 1
