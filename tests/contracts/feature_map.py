@@ -1,0 +1,89 @@
+"""What every feature map must do, whatever it computes.
+
+A test module inherits `FeatureMapContract` and provides the fixture `case`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import numpy_backend, torch_backend
+from knoi.features import FeatureMap, map_from_state
+from knoi.persistence import flatten_state, unflatten_state
+
+
+@dataclass(frozen=True)
+class MapCase:
+    """A fitted map and rows to try it on."""
+
+    features: FeatureMap
+    X: NDArray[Any]  # (n, d) float64
+    rank: int
+
+
+class FeatureMapContract:
+    def test_says_what_it_is(self, case):
+        assert case.features.n_cols == case.X.shape[1]
+        assert case.features.rank == case.rank
+        assert type(case.features.rank) is type(case.features.n_cols) is int
+        assert case.features.scratch_per_row() >= 0
+        assert case.features.transform(case.X).shape == (len(case.X), case.rank)
+
+    @pytest.mark.parametrize("largest", [1, 3, 7, 1000])
+    def test_blocks_make_the_whole(self, case, largest):
+        slices = case.features.slices(largest)
+        assert all(0 < s.stop - s.start <= largest for s in slices)
+        blocks = [case.features.block(case.X, columns) for columns in slices]
+        whole = case.features.transform(case.X)
+        np.testing.assert_allclose(np.hstack(blocks), whole, atol=1e-12)
+
+    def test_pieces_of_rows_make_the_whole(self, case):
+        pieces = [case.features.transform(rows) for rows in np.array_split(case.X, 4)]
+        np.testing.assert_allclose(np.vstack(pieces), case.features.transform(case.X), atol=1e-12)
+
+    def test_out_is_filled_and_returned(self, backend, case):
+        features, X = case.features.to(backend), backend.asarray(case.X)
+        columns = slice(1, case.rank)
+        room = backend.empty((len(case.X) + 2, case.rank - 1))
+        out = room[: len(case.X), :]
+        returned = features.block(X, columns, out=out)
+        assert returned is out
+        fresh = backend.to_numpy(features.block(X, columns))
+        np.testing.assert_array_equal(backend.to_numpy(room)[: len(case.X)], fresh)
+
+    def test_leaves_the_rows_alone(self, backend, case):
+        X = backend.asarray(case.X.copy())
+        features = case.features.to(backend)
+        features.transform(X)
+        features.block(X, slice(0, case.rank), out=backend.empty((len(case.X), case.rank)))
+        np.testing.assert_array_equal(backend.to_numpy(X), case.X)
+
+    def test_state_goes_round_through_a_file(self, case):
+        plain, tensors = flatten_state(case.features.state_dict())
+        again = map_from_state(unflatten_state(plain, tensors))
+        assert type(again) is type(case.features)
+        assert again.kernel == case.features.kernel
+        np.testing.assert_array_equal(again.transform(case.X), case.features.transform(case.X))
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_backends_agree(self, case, dtype):
+        tolerance = 1e-11 if dtype == "float64" else 2e-4
+        expected = case.features.transform(case.X)
+        for backend in (numpy_backend(dtype), torch_backend("cpu", dtype)):
+            found = case.features.to(backend).transform(backend.asarray(case.X))
+            assert backend.to_numpy(found).dtype == np.dtype(dtype)
+            self.assert_close(backend.to_numpy(found), expected, tolerance)
+
+    def assert_close(self, found, expected, tolerance):
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
+
+    def test_one_row(self, case):
+        expected = case.features.transform(case.X)[2:3]
+        np.testing.assert_allclose(case.features.transform(case.X[2:3]), expected, atol=1e-12)
+
+    def test_no_rows(self, backend, case):
+        found = case.features.to(backend).transform(backend.asarray(case.X[:0]))
+        assert backend.to_numpy(found).shape == (0, case.rank)

@@ -1,0 +1,264 @@
+import numpy as np
+import pytest
+from tests.contracts.feature_map import FeatureMapContract, MapCase
+
+from knoi.arrays.backend import numpy_backend
+from knoi.arrays.random import View
+from knoi.exceptions import InputError, InputTypeError, ModelFileError
+from knoi.features import Identity, KernelColumns, Nystrom, RandomFourier, map_from_state
+from knoi.features.landmarks import pivoted_cholesky, select_landmarks
+from knoi.kernels import RBF, Cauchy, Chi2, Laplacian, Linear, Matern, Polynomial
+
+STATIONARY = [RBF(2.0), Laplacian(6.0), Cauchy(2.0), Matern(2.0)]
+SELECTIONS = ["uniform", "kmeans", "pivoted_cholesky"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    X.setflags(write=False)
+    return X
+
+
+def fourier(rows, kernel=RBF(2.0), rank=11, seed=0, view=View.X, **options):  # noqa: B008
+    return RandomFourier.fit(rows, kernel, rank, seed, view, **options)
+
+
+def nystrom(rows, kernel=RBF(2.0), rank=11, method="uniform", seed=0):  # noqa: B008
+    return Nystrom.fit(select_landmarks(rows, kernel, rank, seed, View.X, method), kernel)
+
+
+MAPS = {
+    "identity": (lambda rows: Identity(5), 5),
+    **{
+        f"fourier-{kernel.name}": (lambda rows, k=kernel: fourier(rows, k), 11)
+        for kernel in STATIONARY
+    },
+    "fourier-paired": (lambda rows: fourier(rows, rank=12, paired=True), 12),
+    "fourier-paired-odd": (lambda rows: fourier(rows, rank=11, paired=True), 11),
+    **{
+        f"nystrom-{method}": (lambda rows, m=method: nystrom(rows, method=m), 11)
+        for method in SELECTIONS
+    },
+    "nystrom-polynomial": (lambda rows: nystrom(rows, Polynomial(width=2.0)), 11),
+    "nystrom-duplicates": (
+        lambda rows: Nystrom.fit(np.vstack([rows[:8], rows[:4]]), RBF(2.0)),
+        8,
+    ),
+    "kernel-columns": (lambda rows: KernelColumns(Laplacian(4.0), rows[:11]), 11),
+}
+
+
+class TestEveryMap(FeatureMapContract):
+    @pytest.fixture(params=MAPS, scope="class")
+    def case(self, request, rows):
+        make, rank = MAPS[request.param]
+        return MapCase(make(rows), rows[:20], rank)
+
+
+def test_a_map_of_an_unknown_kind_is_refused():
+    expected = (
+        r"^the model uses a feature map of kind 'wavelet', which this version of knoi does not "
+        r"know \(it knows identity, kernel_columns, nystrom, random_fourier\)\. "
+        r"Upgrade knoi to read it\.$"
+    )
+    with pytest.raises(ModelFileError, match=expected):
+        map_from_state({"kind": "wavelet"})
+
+
+class TestRandomFourier:
+    @pytest.mark.parametrize("kernel", STATIONARY, ids=lambda k: k.name)
+    @pytest.mark.parametrize("paired", [False, True])
+    def test_error_falls_like_one_over_root_rank(self, rows, kernel, paired):
+        exact = kernel(rows, rows)
+
+        def error(rank):
+            squares = []
+            for seed in range(6):
+                Phi = fourier(rows, kernel, rank, seed, paired=paired).transform(rows)
+                squares.append(np.mean((Phi @ Phi.T - exact) ** 2))
+            return np.sqrt(np.mean(squares))
+
+        # The mean of M terms 2 cos(.) cos(.), each of variance at most 3/2.
+        for rank in (64, 1024):
+            assert error(rank) < 1.2 * np.sqrt(1.5 / rank)
+        # Sixteen times the rank, a quarter of the error.
+        assert 3.0 < error(64) / error(1024) < 5.3
+
+    def test_paired_features_have_unit_length(self, rows):
+        Phi = fourier(rows, rank=40, paired=True).transform(rows)
+        np.testing.assert_allclose((Phi**2).sum(1), 1.0, atol=1e-12)
+
+    def test_is_the_formula(self, rows):
+        features = fourier(rows, rank=30)
+        W, b, c = features.W, features.phases, rows.mean(0)
+        expected = np.sqrt(2 / 30) * np.cos((rows - c) @ W + b)
+        np.testing.assert_allclose(features.transform(rows), expected, atol=1e-12)
+
+    @pytest.mark.parametrize("paired", [False, True])
+    def test_a_larger_map_extends_a_smaller_one(self, rows, paired):
+        # Below, across and beyond the size of the blocks that are drawn at a time.
+        large = fourier(rows, rank=3000, paired=paired)
+        for rank in (10, 1024, 1500):
+            small = fourier(rows, rank=rank, paired=paired)
+            np.testing.assert_array_equal(small.W, large.W[:, :rank])
+            np.testing.assert_array_equal(small.phases, large.phases[:rank])
+
+    def test_views_seeds_and_blocks_differ(self, rows):
+        one = fourier(rows, rank=2048)
+        other_view = fourier(rows, rank=2048, view=View.Y)
+        other_seed = fourier(rows, rank=2048, seed=1)
+        for other in (other_view.W, other_seed.W, np.roll(one.W, 1024, axis=1)):
+            assert np.abs(one.W - other).min() > 0
+        np.testing.assert_array_equal(fourier(rows, rank=2048).W, one.W)
+
+    @pytest.mark.parametrize("paired", [False, True])
+    def test_far_from_the_origin_float32_keeps_its_digits(self, rows, paired):
+        # Rows that float32 holds exactly after the shift, so that only the map can lose digits.
+        near = np.round(rows * 64) / 64
+        far = near + 1e4
+        single = numpy_backend("float32")
+        features = fourier(far.astype(np.float32), rank=50, paired=paired).to(single)
+        # The centre rounds in float32 and turns the phases by that much; no more may be lost.
+        turned = near - (features.centre.astype(np.float64) - 1e4)
+        argument = turned @ fourier(near, rank=50, paired=paired).W + features.phases
+        np.testing.assert_allclose(
+            features.transform(far.astype(np.float32)), 0.2 * np.cos(argument), atol=1e-6
+        )
+
+    def test_refuses_a_kernel_without_a_spectrum(self, rows):
+        expected = (
+            r"^random Fourier features need a stationary kernel, not 'linear': its frequencies "
+            r"come from the kernel's Fourier transform\. Use 'rbf', 'laplacian', 'cauchy' or "
+            r"'matern', or a Nystrom approximation, which takes any kernel\.$"
+        )
+        with pytest.raises(InputTypeError, match=expected):
+            fourier(rows, Linear())
+
+
+class TestNystrom:
+    @pytest.mark.parametrize("kernel", [*STATIONARY, Linear(), Polynomial(width=2.0)])
+    def test_reproduces_the_kernel_on_its_landmarks(self, rows, kernel):
+        features = nystrom(rows, kernel, 20)
+        Z = features.columns.landmarks
+        Phi, Psi = features.transform(rows), features.transform(Z)
+        exact = kernel(rows, Z)
+        np.testing.assert_allclose(Phi @ Psi.T, exact, atol=1e-7 * np.abs(exact).max())
+
+    @pytest.mark.parametrize("kernel", [*STATIONARY, Chi2(1.0)], ids=lambda k: k.name)
+    def test_with_all_points_it_is_the_kernel(self, rows, kernel):
+        positive = np.abs(rows)
+        Phi = Nystrom.fit(positive, kernel).transform(positive)
+        np.testing.assert_allclose(Phi @ Phi.T, kernel(positive, positive), atol=1e-7)
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_duplicate_landmarks_cost_rank_and_nothing_else(self, rows, dtype):
+        Z = rows[:10].astype(dtype)
+        plain = Nystrom.fit(Z, RBF(1.0)).transform(rows.astype(dtype))
+        double = Nystrom.fit(np.vstack([Z, Z, Z[:3]]), RBF(1.0))
+        assert double.rank == 10
+        Phi = double.transform(rows.astype(dtype))
+        np.testing.assert_allclose(
+            Phi @ Phi.T, plain @ plain.T, atol=1e-8 if dtype == np.float64 else 1e-3
+        )
+
+    def test_identical_landmarks_are_one(self, rows):
+        features = Nystrom.fit(np.repeat(rows[:1], 5, axis=0), RBF(1.0))
+        assert features.rank == 1
+        assert np.isfinite(features.transform(rows)).all()
+
+    @pytest.mark.parametrize("method", SELECTIONS)
+    def test_far_from_the_origin_float32_keeps_its_digits(self, rows, method):
+        near = np.round(rows * 64) / 64
+        far = (near + 1e4).astype(np.float32)
+        features = nystrom(far, rank=20, method=method)
+        assert features.rank > 15
+        Phi = features.to(numpy_backend("float32")).transform(far).astype(np.float64)
+        Z = features.columns.landmarks.astype(np.float64)
+        K = RBF(2.0)(near + 1e4, Z)
+        exact = K @ np.linalg.pinv(RBF(2.0)(Z, Z), hermitian=True) @ K.T
+        np.testing.assert_allclose(Phi @ Phi.T, exact, atol=2e-3)
+
+
+def gram_schmidt_pivots(K, rank):
+    """Partial Gram-Schmidt in feature space, as naively as Hardoon et al. describe it."""
+    values, vectors = np.linalg.eigh(K)
+    phi = vectors * np.sqrt(np.clip(values, 0, None))  # rows are the features of the points
+    pivots, residual = [], phi.copy()
+    for _ in range(rank):
+        pivots.append(int(np.argmax((residual**2).sum(1))))
+        q = residual[pivots[-1]] / np.linalg.norm(residual[pivots[-1]])
+        residual = residual - np.outer(residual @ q, q)
+    return pivots, phi @ phi.T - residual @ residual.T
+
+
+def residual_trace(kernel, rows, Z):
+    K = kernel(rows, Z)
+    explained = K @ np.linalg.pinv(kernel(Z, Z), hermitian=True) @ K.T
+    return np.trace(kernel(rows, rows) - explained)
+
+
+class TestLandmarks:
+    def test_pivoted_cholesky_is_partial_gram_schmidt(self, rows):
+        kernel = Polynomial(width=2.0)  # a diagonal that is not constant: the first pivot is told
+        pivots, G = pivoted_cholesky(rows, kernel, 12)
+        expected, approximation = gram_schmidt_pivots(kernel(rows, rows), 12)
+        assert list(pivots) == expected
+        np.testing.assert_allclose(G @ G.T, approximation, atol=1e-8 * np.abs(G @ G.T).max())
+
+    def test_pivoted_cholesky_explains_more_than_uniform(self, rows):
+        kernel = RBF(6.0)  # a spectrum that decays: what greed is good for
+        greedy = select_landmarks(rows, kernel, 15, 0, View.X, "pivoted_cholesky")
+        left = residual_trace(kernel, rows, greedy)
+        for seed in range(5):
+            uniform = select_landmarks(rows, kernel, 15, seed, View.X, "uniform")
+            assert left <= residual_trace(kernel, rows, uniform)
+
+    def test_pivoted_cholesky_stops_when_nothing_is_left(self, rows):
+        doubled = np.vstack([rows[:7], rows[:7]])
+        assert len(select_landmarks(doubled, RBF(2.0), 14, 0, View.X, "pivoted_cholesky")) == 7
+        pivots, G = pivoted_cholesky(rows, Linear(), 20)
+        assert len(pivots) == 5
+        np.testing.assert_allclose(G @ G.T, rows @ rows.T, atol=1e-10)
+
+    def test_kmeans_finds_the_clusters(self):
+        rng = np.random.default_rng(0)
+        centres = 1e6 * rng.standard_normal((4, 3))
+        rows = np.repeat(centres, 50, axis=0) + rng.standard_normal((200, 3))
+        found = select_landmarks(rows, RBF(1.0), 4, 0, View.X, "kmeans")
+        distances = np.linalg.norm(found[:, None] - centres[None], axis=2)
+        assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
+        assert distances.min(1).max() < 1.0
+
+    @pytest.mark.parametrize("method", SELECTIONS)
+    def test_duplicate_rows_never_give_nan(self, rows, method):
+        few = np.repeat(rows[:6], 10, axis=0)
+        features = nystrom(few, rank=20, method=method)
+        assert features.rank <= 6
+        assert np.isfinite(features.transform(rows)).all()
+
+    @pytest.mark.parametrize("method", SELECTIONS)
+    def test_is_repeatable_and_keeps_the_dtype(self, rows, method):
+        single = rows.astype(np.float32)
+        one, two = (select_landmarks(single, RBF(2.0), 9, 5, View.X, method) for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+        assert one.dtype == np.float32
+        assert one.shape == (9, 5)
+
+    def test_uniform_differs_between_views_and_seeds(self, rows):
+        one = select_landmarks(rows, RBF(2.0), 9, 5, View.X)
+        assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, 5, View.Y))
+        assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, 6, View.X))
+
+    def test_refuses_more_landmarks_than_rows(self, rows):
+        expected = r"^rank=61 landmarks cannot be chosen from 60 rows\. Lower rank to at most 60\.$"
+        with pytest.raises(InputError, match=expected):
+            select_landmarks(rows, RBF(2.0), 61, 0, View.X)
+
+    def test_refuses_an_unknown_rule(self, rows):
+        expected = (
+            r"^landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', "
+            r"'kmeans', 'pivoted_cholesky'\.$"
+        )
+        with pytest.raises(InputError, match=expected):
+            select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")
