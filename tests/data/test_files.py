@@ -10,7 +10,6 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 from knoi.data.views import open_view
 from knoi.exceptions import (
@@ -21,6 +20,7 @@ from knoi.exceptions import (
     SourceFormatError,
     SourceNotFoundError,
 )
+from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 TABLE = np.random.default_rng(0).normal(size=(11, 4)).astype(np.float32)
 IMAGES = np.random.default_rng(1).integers(0, 256, size=(11, 6)).astype(np.uint8)

@@ -11,13 +11,13 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.recording import RecordingSource, numbered
 
 from knoi.data.pairs import PairSource
 from knoi.data.prefetch import ReadAhead
 from knoi.data.runs import RowRuns, random_runs
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
+from tests.data.recording import RecordingSource, numbered
 
 in_memory_or_file = pytest.mark.parametrize("random_access", [True, False])
 

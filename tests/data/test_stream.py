@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.recording import RecordingSource, numbered
 
 from knoi.data.pairs import PairSource
 from knoi.data.shuffle import ShufflePlan, plan_shuffle
 from knoi.data.stream import PairStream, Position
 from knoi.exceptions import InputError, MemoryBudgetError, NonFiniteError
+from tests.data.recording import RecordingSource, numbered
 
 PLENTY = 1 << 30
 MIB = 1 << 20

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 from knoi.data.pairs import PairSource
 from knoi.data.synthetic import make_two_views, two_view_sources
 from knoi.exceptions import InputError
+from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 
 def naive_canonical_correlations(X, Y):

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 from knoi.data import tabular
 from knoi.data.views import open_view
@@ -23,6 +22,7 @@ from knoi.exceptions import (
     SourceFormatError,
     SourceNotFoundError,
 )
+from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 TABLE = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
 IMAGES = np.random.default_rng(1).integers(0, 256, size=(11, 6)).astype(np.uint8)

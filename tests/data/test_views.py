@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 from knoi.data.views import open_view
 from knoi.exceptions import InputError, InputTypeError
+from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 TABLE = np.random.default_rng(0).normal(size=(11, 4)).astype(np.float32)
 IMAGES = np.random.default_rng(1).integers(0, 256, size=(11, 6)).astype(np.uint8)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
@@ -8,6 +7,7 @@ from knoi.exceptions import InputError, InputTypeError, ModelFileError
 from knoi.features import Identity, KernelColumns, Nystrom, RandomFourier, map_from_state
 from knoi.features.landmarks import pivoted_cholesky, select_landmarks
 from knoi.kernels import RBF, Cauchy, Chi2, Laplacian, Linear, Matern, Polynomial
+from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 STATIONARY = [RBF(2.0), Laplacian(6.0), Cauchy(2.0), Matern(2.0)]
 SELECTIONS = ["uniform", "kmeans", "pivoted_cholesky"]
@@ -49,11 +49,14 @@ MAPS = {
 }
 
 
+@pytest.fixture(params=MAPS, scope="module")
+def case(request, rows):
+    make, rank = MAPS[request.param]
+    return MapCase(make(rows), rows[:20], rank)
+
+
 class TestEveryMap(FeatureMapContract):
-    @pytest.fixture(params=MAPS, scope="class")
-    def case(self, request, rows):
-        make, rank = MAPS[request.param]
-        return MapCase(make(rows), rows[:20], rank)
+    pass
 
 
 def test_a_map_of_an_unknown_kind_is_refused():

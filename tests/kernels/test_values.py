@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import pairwise
-from tests.oracles import kernels as naive
 
 from knoi.arrays.backend import numpy_backend, torch_backend
 from knoi.exceptions import InputError
@@ -25,6 +24,7 @@ from knoi.kernels import (
     StationaryKernel,
 )
 from knoi.kernels.distances import row_blocks
+from tests.oracles import kernels as naive
 
 CASES = [
     (RBF(1.7), naive.rbf(1.7)),

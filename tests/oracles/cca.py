@@ -24,7 +24,7 @@ def kernel_cca(Kx, Ky, L, rx, ry):
     n = len(Kx)
     H = np.eye(n) - 1 / n
     Kx, Ky = H @ Kx @ H, H @ Ky @ H
-    I = np.eye(n)
-    P = np.linalg.solve(Kx + n * rx * I, Ky) @ np.linalg.solve(Ky + n * ry * I, Kx)
+    one = np.eye(n)
+    P = np.linalg.solve(Kx + n * rx * one, Ky) @ np.linalg.solve(Ky + n * ry * one, Kx)
     values = np.sort(np.linalg.eigvals(P).real)[::-1]
     return np.sqrt(np.clip(values[:L], 0, None))
