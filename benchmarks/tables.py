@@ -1,0 +1,222 @@
+"""Tables of measured results in the documents, generated from `benchmarks/results/*.json`.
+
+    python -m benchmarks.tables [--check]
+
+A document marks a table by `<!-- table:NAME -->` and `<!-- /table -->`, each on a line of its own;
+what stands between them is rewritten, never edited by hand. With `--check` nothing is written and
+the exit code is 1 if a document is out of date. A cell that is not there reads "not measured yet".
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.harness import RESULTS
+from benchmarks.paper.lopez_paz import PUBLISHED
+
+PROJECT = Path(__file__).parents[1]
+MISSING = "not measured yet"
+NO_VALUE = "–"
+
+Cell = dict[str, Any]
+
+_MARKED = re.compile(
+    r"^<!-- table:(?P<name>\w+) -->\n(?P<body>.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL
+)
+_MARKER = re.compile(r"^<!-- (table:\w+|/table) -->$", re.MULTILINE)
+
+
+def lopez_paz(results: Path) -> str:
+    """Total correlation on MNIST halves, method by rank, beside the published numbers."""
+    cells = _cells(results, "lopez_paz")
+    by_run: dict[tuple[str, int, str], list[Cell]] = {}
+    for key, cell in cells.items():
+        method, run = key.partition(" ")[0], _settings(key)
+        by_run.setdefault((method, int(run["rank"]), run["width"]), []).append(cell)
+    # The ranks the benchmark runs unless told otherwise, and whatever else was run.
+    ranks = sorted({1000, 2000} | {rank for method, rank, _ in by_run if method != "linear"})
+    rows = []
+    for method, rank in [("linear", 0), *((m, r) for m in ("fourier", "nystrom") for r in ranks)]:
+        median = by_run.get((method, rank, "median"), [])
+        # Linear CCA has no kernel, so its one run stands for any width.
+        narrow = median if method == "linear" else by_run.get((method, rank, "median/sqrt2"), [])
+        published = PUBLISHED[method].get(rank)
+        rows.append(
+            [
+                method.capitalize() + "CCA",
+                str(rank or NO_VALUE),
+                NO_VALUE if published is None else str(published),
+                _mean(narrow, "fitted"),
+                NO_VALUE if method == "linear" else _mean(median, "fitted"),
+                _mean(narrow, "refit"),
+                _regs(narrow),
+            ]
+        )
+    columns = (
+        "method",
+        "rank",
+        "published, fitted",
+        "ours, fitted, width median/√2",
+        "ours, fitted, width median",
+        "ours, refit, width median/√2",
+        "reg chosen",
+    )
+    return _table(columns, rows) + _origins(cells, "benchmarks.paper.lopez_paz")
+
+
+def speed(results: Path) -> str:
+    """Time against the yardstick of each benchmark, and peak memory against the budget."""
+    moments = _cells(results, "speed_moments")
+    memmap = _cells(results, "speed_linear_memmap")
+    rows = []
+    for key in _in_order(moments) or ["rank=4096 columns=392"]:
+        run = _settings(key)
+        what = f"moments of `FourierCCA`, rank {run['rank']}, {run['columns']} columns a view"
+        cell = moments.get(key, {})
+        seconds = _seconds(cell, "bare_seconds")
+        rows.append([what, "bare BLAS calls", *seconds, NO_VALUE, NO_VALUE])
+    for key in _in_order(memmap) or ["rows=1000000 columns=784"]:
+        run = _settings(key)
+        shape = f"2 × {int(run['rows']):,} × {run['columns']}"
+        what = f"`LinearCCA` on {shape} memory-mapped float32"
+        cell = memmap.get(key, {})
+        memory = [_number(cell, name, _mebibytes) for name in ("peak_bytes", "budget_bytes")]
+        rows.append([what, "a plain pass", *_seconds(cell, "plain_seconds"), *memory])
+    columns = (
+        "what",
+        "yardstick",
+        "yardstick, s",
+        "ours, s",
+        "ratio",
+        "at most",
+        "peak memory",
+        "memory_budget",
+    )
+    both = {**moments, **memmap}
+    commands = ("benchmarks.speed.moments", "benchmarks.speed.linear_memmap")
+    return _table(columns, rows) + _origins(both, *commands)
+
+
+TABLES: dict[str, Callable[[Path], str]] = {"lopez_paz": lopez_paz, "speed": speed}
+
+
+def refreshed(text: str, results: Path) -> str:
+    """`text` with every marked table made anew."""
+
+    def renewed(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in TABLES:
+            known = ", ".join(sorted(TABLES))
+            raise ValueError(f"There is no table {name!r} to generate. Known are: {known}.")
+        if _MARKER.search(match["body"]):
+            raise ValueError(f"Table {name!r} is not closed by <!-- /table --> before the next.")
+        return f"<!-- table:{name} -->\n{TABLES[name](results)}<!-- /table -->"
+
+    done, n_tables = _MARKED.subn(renewed, text)
+    if len(_MARKER.findall(text)) != 2 * n_tables:
+        raise ValueError("A <!-- table:NAME --> and its <!-- /table --> do not pair.")
+    return done
+
+
+def documents(project: Path) -> list[Path]:
+    """Where tables may stand."""
+    return [project / "README.md", *sorted((project / "docs").glob("**/*.md"))]
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, project: Path = PROJECT, results: Path = RESULTS
+) -> int:
+    """Rewrite the documents, or check them; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if outdated")
+    options = parser.parse_args(arguments)
+    outdated = []
+    for path in documents(project):
+        text = path.read_text(encoding="utf-8")
+        new = refreshed(text, results)
+        if new != text:
+            outdated.append(path.relative_to(project))
+            if not options.check:
+                path.write_text(new, encoding="utf-8")
+    for path in outdated:
+        print(f"{path} {'is out of date' if options.check else 'rewritten'}")
+    if options.check and outdated:
+        print("Run: python -m benchmarks.tables")
+        return 1
+    return 0
+
+
+def _cells(results: Path, name: str) -> dict[str, Cell]:
+    path = results / f"{name}.json"
+    cells: dict[str, Cell] = json.loads(path.read_text())["cells"] if path.exists() else {}
+    return cells
+
+
+def _settings(key: str) -> dict[str, str]:
+    """`fourier rank=1000 seed=0` -> {"rank": "1000", "seed": "0"}."""
+    return dict(part.split("=", 1) for part in key.split() if "=" in part)
+
+
+def _in_order(cells: dict[str, Cell]) -> list[str]:
+    """Keys by their numbers, so that rank=512 comes before rank=4096."""
+    return sorted(cells, key=lambda key: [int(n) for n in re.findall(r"\d+", key)])
+
+
+def _number(cell: Cell, name: str, form: Callable[[float], str]) -> str:
+    return form(cell[name]) if name in cell else MISSING
+
+
+def _seconds(cell: Cell, yardstick: str) -> list[str]:
+    """Yardstick and own seconds, their ratio and what it may be."""
+    return [
+        _number(cell, yardstick, "{:.2f}".format),
+        _number(cell, "ours_seconds", "{:.2f}".format),
+        _number(cell, "ratio", "{:.2f}".format),
+        _number(cell, "floor", "{:.1f}".format),
+    ]
+
+
+def _mebibytes(size: float) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _mean(runs: list[Cell], name: str) -> str:
+    """The mean over seeds, and over how many where there are several."""
+    values = [run[name] for run in runs if name in run]
+    if not values:
+        return MISSING
+    several = f" (mean of {len(values)})" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{several}"
+
+
+def _regs(runs: list[Cell]) -> str:
+    chosen = sorted({run["reg"] for run in runs if "reg" in run})
+    return ", ".join(f"{reg:g}" for reg in chosen) if chosen else MISSING
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---" if i == 0 else "---:" for i in range(len(columns))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, rule, *rows))
+
+
+def _origins(cells: dict[str, Cell], *commands: str) -> str:
+    """The closing line: on what machine, when, and at which commit the cells were made."""
+    origins = [cell["origin"] for cell in cells.values() if "origin" in cell]
+    run = " and ".join(f"`python -m {command}`" for command in commands)
+    if not origins:
+        return f"\nNot measured yet: {run}, then `python -m benchmarks.tables`.\n"
+    origins.sort(key=lambda origin: origin["date"])
+    machines = dict.fromkeys(f"{o['processor']}, {o['cores']} cores" for o in origins)
+    days = [origin["date"][:10] for origin in (origins[0], origins[-1])]
+    when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    commits = ", ".join(dict.fromkeys(f"`{origin['commit']}`" for origin in origins))
+    return f"\nMeasured by {run} on {'; '.join(machines)}; {when}; commit {commits}.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
