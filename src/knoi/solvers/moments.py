@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend, pick_backend
+from knoi.arrays.blocks import even_slices
 from knoi.exceptions import InputError
+
+CORRECTED_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -87,20 +90,25 @@ class Moments:
         xp = self.backend.xp
         weight = self.n * rows / (self.n + rows)
         ones = xp.full((rows,), 1 / rows, dtype=self._rooms[0].dtype, **self.backend.placement)
-        chunk = []
+        chunk, left = [], []
         for room, mean in zip(self._rooms, self._means, strict=True):
             features = room[:rows, :]
             rough = ones @ features
             features -= rough
             # What rounding left behind in the mean is small now, and seen with all its digits.
+            left.append(self.backend.asarray(ones @ features, "float64"))
             delta = self.backend.asarray(rough, "float64") - mean
-            delta += self.backend.asarray(ones @ features, "float64")
+            delta += left[-1]
             room[rows, :] = delta * weight**0.5
             mean += delta * (rows / (self.n + rows))
             chunk.append(room[: rows + 1, :])
         for (i, j), scatter in self._scatters.items():
             # NumPy recognises A' A and calls syrk: half the work of a general product.
             scatter += xp.matmul(chunk[i].T, chunk[j])
+            # Without this a constant column far from 0 would seem to vary, by the rounding of its
+            # mean. By blocks of rows, so that it needs no room of its own.
+            for block in even_slices(self.ranks[i], CORRECTED_ROWS):
+                scatter[block, :] -= (rows * left[i][block])[:, None] * left[j][None, :]
         self.n += rows
 
     def merge(self, other: "Moments") -> None:
@@ -151,5 +159,5 @@ class Moments:
 def _constant_columns(backend: Backend, S: Array, mean: Array, precision: float) -> Array:
     """Indices of columns whose spread is no more than the rounding of their mean."""
     variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
-    rounding = 2 * precision * np.abs(backend.to_numpy(mean))
+    rounding = 4 * precision * np.abs(backend.to_numpy(mean))
     return backend.xp.asarray(np.flatnonzero(variance <= rounding**2), **backend.placement)
