@@ -97,6 +97,9 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
 
         On held-out pairs this is what the model is worth; on training pairs it flatters.
         """
+        check_is_fitted(self)
+        with PairSource.open(X, Y):
+            pass  # refuses rows without a partner, by the names the caller knows
         Zx, Zy = self.transform(X, Y)
         return total_correlation(Zx, Zy, measure="fitted")
 
@@ -136,11 +139,13 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
 
     def _check_size(self, pairs: PairSource) -> None:
         """Refuse what no method can do: fewer rows than components."""
+        if pairs.n_rows < 2:
+            raise InputError("n_samples=1: CCA needs at least 2 rows. Pass more rows.")
         if pairs.n_rows <= count("n_components", self.n_components):
             raise InputError(
                 f"n_components={self.n_components} with n_samples={pairs.n_rows}: CCA needs more "
                 f"rows than components. Pass more rows, or set n_components to at most "
-                f"{max(1, pairs.n_rows - 1)}."
+                f"{pairs.n_rows - 1}."
             )
 
     def _remember_columns(self, X: Any, pairs: PairSource, *, reset: bool = True) -> None:
@@ -226,6 +231,11 @@ class _Opened:
 
 def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:
     """Set or compare `n_features_in_` and `feature_names_in_`, scikit-learn's way."""
+    if not reset and n_cols != estimator.n_features_in_:
+        raise InputError(
+            f"X has {n_cols} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input. Pass the columns used in fit."
+        )
     # scikit-learn reads names off data frames; of anything else it needs only the column count.
     described = X if hasattr(X, "columns") else np.empty((0, n_cols))
     validate_data(estimator, described, reset=reset, skip_check_array=True)

@@ -57,11 +57,10 @@ class MomentCCA(BaseCCA):
                 )
             maps = self._fit_maps(pairs) if first else self._maps
             backend = pick_backend(self.device, pairs.dtype) if first else self._moments.backend
-            # Added up apart, so that a bad row in the middle of the piece spoils nothing.
-            moments = Moments(_ranks(maps), backend)
             with Threads(worker_count(self.n_jobs)) as engine:
+                # Added up apart, so that a bad row in the middle of the piece spoils nothing.
                 held = 0 if first else self._moments.held_bytes
-                self._accumulate(pairs, maps, moments, engine, held)
+                moments = self._accumulate(pairs, maps, backend, engine, held)
                 if not first:
                     moments.merge(self._moments)
                 if solve:
@@ -78,17 +77,18 @@ class MomentCCA(BaseCCA):
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         maps = self._fit_maps(pairs)
-        moments = Moments(_ranks(maps), backend)
-        self._accumulate(pairs, maps, moments, engine)
+        moments = self._accumulate(pairs, maps, backend, engine)
         return self._finish(maps, moments, consume=True)
 
     def _accumulate(
-        self, pairs: PairSource, maps: Maps, moments: Moments, engine: Engine, held: int = 0
-    ) -> None:
+        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine, held: int = 0
+    ) -> Moments:
         """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
-        backend = moments.backend
-        placed = [features.to(backend) for features in maps]
+        # What needs no data is refused before the data is read.
+        one_per_view("reg", self.reg, regulariser)
         rows = self._rows_per_chunk(pairs, maps, backend, engine, held)
+        placed = [features.to(backend) for features in maps]
+        moments = Moments(_ranks(maps), backend)
 
         def features(piece: slice, chunk: tuple[Any, Any], room: tuple[Array, Array]) -> None:
             for view in (0, 1):
@@ -100,6 +100,7 @@ class MomentCCA(BaseCCA):
                 room = moments.room(len(chunk[0]))
                 engine.map(features, even_slices(len(chunk[0]), PIECE_ROWS), chunk, room)
                 moments.absorb(len(chunk[0]))
+        return moments
 
     def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
         reg = one_per_view("reg", self.reg, regulariser)
