@@ -56,7 +56,7 @@ def test_fitting_arrays_loads_no_optional_dependency():
         "import numpy as np, knoi\n"
         "X = np.random.default_rng(0).standard_normal((50, 3))\n"
         "for name in ('LinearCCA', 'KernelCCA', 'FourierCCA', 'NystromCCA'):\n"
-        "    getattr(knoi, name)(1).fit(X, X[:, :2]).score(X, X[:, :2])"
+        "    getattr(knoi, name)(1, n_jobs=1).fit(X, X[:, :2]).score(X, X[:, :2])"
     )
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
     by_scikit_learn = loaded_after("import sklearn.base, sklearn.utils.validation, sklearn.cluster")
