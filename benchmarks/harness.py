@@ -30,7 +30,7 @@ def origin() -> dict[str, Any]:
 
 
 class Results:
-    """One JSON file of cells: what is there is not computed again, what is new is stored at once."""
+    """One JSON file of cells: what is there is not computed again, what is new is stored."""
 
     def __init__(self, name: str) -> None:
         self.path = RESULTS / f"{name}.json"

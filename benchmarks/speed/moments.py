@@ -17,7 +17,6 @@ from knoi import FourierCCA
 from knoi.arrays.backend import numpy_backend
 from knoi.data.pairs import PairSource
 from knoi.engine import Threads, worker_count
-from knoi.solvers.moments import Moments
 
 
 def main():
@@ -36,11 +35,10 @@ def main():
     maps = model._fit_maps(pairs)
     backend = numpy_backend("float32")
     engine = Threads(worker_count(None))
-    chunk = model._rows_per_chunk(pairs, maps, backend, engine)
+    chunk = model._rows_per_chunk(pairs, maps, backend, engine, 0)
 
     def ours():
-        moments = Moments((M, M), backend)
-        model._accumulate(pairs, maps, moments, engine)
+        model._accumulate(pairs, maps, backend, engine)
 
     # scipy's BLAS is column-major: A' B for row-major A, B is sgemm on their transposes.
     W = [np.asarray(features.W, dtype=np.float32) for features in maps]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -65,7 +66,9 @@ class Threads:
         self.n_workers = n_workers
         self._blas = ThreadpoolController().select(user_api="blas")
         self._pool = ThreadPoolExecutor(n_workers, thread_name_prefix="knoi")
-        self._outer = self._blas.limit(limits=n_workers)
+        # Only ever lowered: who has set BLAS to fewer threads had a reason.
+        allowed = max((pool.num_threads for pool in self._blas.lib_controllers), default=1)
+        self._outer = self._blas.limit(limits=min(n_workers, allowed))
 
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:
         """Apply `fn` to the items side by side; the first error is raised once all have ended."""
@@ -108,7 +111,7 @@ def worker_count(n_jobs: int | None) -> int:
     )
     if n_jobs is None:
         return cores
-    if isinstance(n_jobs, bool) or n_jobs == 0 or int(n_jobs) != n_jobs:
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
         raise InputError(
             f"n_jobs={n_jobs!r}: wanted None (all cores), a number of threads, or -1 for all cores."
         )

@@ -14,7 +14,7 @@ def test_sizes_are_read(text, size):
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("bad", ["lots", "4 giraffes", "", "-1GB", 0, -5, float("nan")])
+@pytest.mark.parametrize("bad", ["lots", "4 giraffes", "", "-1GB", "0GB", 0, -5, float("nan")])
 def test_what_is_not_a_size_is_refused(bad):
     with pytest.raises(InputError, match="memory_budget="):
         parse_bytes(bad)

@@ -58,3 +58,12 @@ def test_top_svd_resolves_equal_singular_values(backend):
     s = np.concatenate([np.ones(5), np.full(20, 0.999), np.linspace(0.9, 0, 275)])
     found = top_svd(backend.asarray((left * s) @ right.T), 10, backend)[1]
     np.testing.assert_allclose(backend.to_numpy(found), s[:10], atol=1e-9)
+
+
+def test_top_svd_of_a_matrix_of_low_rank_has_no_nan(backend):
+    rng = np.random.default_rng(5)
+    T = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 200))
+    U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), 4, backend))
+    np.testing.assert_allclose(s[2:] / s[0], 0, atol=1e-12)
+    np.testing.assert_allclose(V.T @ V, np.eye(4), atol=1e-10)
+    np.testing.assert_allclose(U * s @ V.T, T, atol=1e-10 * s[0])

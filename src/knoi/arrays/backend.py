@@ -97,6 +97,17 @@ class Backend:
         matrix = C.mT if transposed else C
         return self.xp.linalg.solve_triangular(matrix, B, upper=transposed)
 
+    def top_eigh(self, S: Array, k: int) -> tuple[Array, Array]:
+        """The k largest eigenvalues of a symmetric matrix, descending, and their eigenvectors."""
+        if self.is_numpy:
+            last = len(S) - 1
+            values, vectors = scipy.linalg.eigh(
+                S, subset_by_index=[last - k + 1, last], overwrite_a=True, check_finite=False
+            )
+            return values[::-1], vectors[:, ::-1]
+        values, vectors = self.xp.linalg.eigh(S)
+        return self.xp.flip(values, axis=0)[:k], self.xp.flip(vectors, axis=1)[:, :k]
+
     def _dtype(self, dtype: DType | None) -> Any:
         return getattr(self.xp, dtype or self.dtype)
 
@@ -122,7 +133,7 @@ def torch_backend(device: str = "cpu", dtype: DType = "float64") -> Backend:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"device={device!r} cannot be used here: {str(error).splitlines()[0]} "
+            f"device={device!r} cannot be used here: {str(error).splitlines()[0].rstrip('.')}. "
             "Leave device=None for NumPy on the CPU, or name a device torch can see."
         ) from error
     return Backend(xp, device, dtype)

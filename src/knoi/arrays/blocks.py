@@ -25,7 +25,7 @@ def parse_bytes(size: int | float | str) -> int:
                 f"memory_budget={size!r} is not a size: wanted bytes, or a number with a unit "
                 "such as '500MB' or '4GiB'."
             )
-        return int(float(match[1]) * _UNITS[match[2].lower()])
+        size = float(match[1]) * _UNITS[match[2].lower()]
     if isinstance(size, bool) or not isinstance(size, int | float):
         raise InputTypeError(
             f"memory_budget={size!r} is not a size: wanted None, bytes, or a text like '4GiB'."

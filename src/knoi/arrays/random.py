@@ -39,7 +39,8 @@ def seed_from(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63 - 1))
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if whole and random_state >= 0:
         return int(random_state)
     raise InputTypeError(
         f"random_state={random_state!r}: wanted None, an integer >= 0, a numpy RandomState or a "

@@ -76,10 +76,10 @@ class Nystrom(FeatureMap):
         Z = np.asarray(landmarks, dtype=np.float64)
         K = kernel(Z, Z)
         values, vectors = np.linalg.eigh((K + K.T) / 2)
-        # What the landmarks' own precision resolves: below it a direction is noise divided by
-        # almost nothing.
-        precision = np.finfo(landmarks.dtype).eps
-        kept = values > precision * len(Z) * values[-1]
+        # Below the precision features are computed in, or that of this decomposition, a direction
+        # is noise divided by almost nothing.
+        precision = max(np.finfo(landmarks.dtype).eps, len(Z) * np.finfo(np.float64).eps)
+        kept = values > precision * values[-1]
         P = vectors[:, kept] / np.sqrt(values[kept])
         return cls(KernelColumns(kernel, landmarks), P[:, ::-1])
 

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend, pick_backend
-from knoi.arrays.blocks import even_slices
 from knoi.exceptions import InputError
-
-CORRECTED_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -89,26 +86,23 @@ class Moments:
             return
         xp = self.backend.xp
         weight = self.n * rows / (self.n + rows)
-        chunk, left = [], []
+        chunk = []
         for room, mean in zip(self._rooms, self._means, strict=True):
             features = room[:rows, :]
-            rough = self._column_means(features)
-            features -= rough
-            # What rounding left behind in the mean is small now, and seen with all its digits.
-            left.append(self.backend.asarray(self._column_means(features), "float64"))
-            delta = self.backend.asarray(rough, "float64") - mean
-            delta += left[-1]
+            delta = 0.0 - mean
+            # Twice: what rounding leaves of a mean far from 0 is small, and then seen with all its
+            # digits. Without it a constant column would seem to vary, by the rounding of its mean.
+            for _ in range(2):
+                step = self._column_means(features)
+                features -= step
+                delta += step
             room[rows, :] = delta * weight**0.5
             mean += delta * (rows / (self.n + rows))
             chunk.append(room[: rows + 1, :])
         for (i, j), scatter in self._scatters.items():
-            # NumPy recognises A' A and calls syrk: half the work of a general product.
             with np.errstate(over="ignore", invalid="ignore"):  # seen, and said, in `covariances`
+                # NumPy recognises A' A and calls syrk: half the work of a general product.
                 scatter += xp.matmul(chunk[i].T, chunk[j])
-                # Without this a constant column far from 0 would seem to vary, by the rounding of
-                # its mean. By blocks of rows, so that it needs no room of its own.
-                for block in even_slices(self.ranks[i], CORRECTED_ROWS):
-                    scatter[block, :] -= (rows * left[i][block])[:, None] * left[j][None, :]
         self.n += rows
 
     def _column_means(self, features: Array) -> Array:
