@@ -1,6 +1,6 @@
 """How far the moments of FourierCCA are from the bare BLAS calls they need.
 
-    python -m benchmarks.speed.moments [--rank 4096] [--columns 392] [--rows 16384]
+    python -m benchmarks.speed.moments [--rank 4096] [--columns 392] [--rows 32768]
 
 Bare: sgemm for X W of both views, ssyrk for Sxx and Syy, sgemm for Sxy, in the chunks the fit uses,
 into arrays that are already there. Ours: the pass of a fit over the same rows, reading, features,
@@ -23,8 +23,8 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--rank", type=int, default=4096)
     arguments.add_argument("--columns", type=int, default=392)
-    arguments.add_argument("--rows", type=int, default=16_384)
-    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--rows", type=int, default=32_768)
+    arguments.add_argument("--repeats", type=int, default=4)
     options = arguments.parse_args()
     M, d, n = options.rank, options.columns, options.rows
 

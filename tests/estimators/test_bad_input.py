@@ -422,7 +422,7 @@ def test_a_rank_beyond_the_budget_is_refused_before_anything_is_allocated(two_vi
     # 100,000 features would need three scatter matrices of 75 GiB.
     expected = (
         r"^the closed form with rank 100000 needs at least [\d.]+ GiB but memory_budget is "
-        r"1\.0 GiB\. Lower rank, raise memory_budget, or use a stochastic solver\.$"
+        r"1\.0 GiB\. Lower rank or raise memory_budget\.$"
     )
     model = FourierCCA(rank=100_000, memory_budget="1GiB", random_state=0)
     with pytest.raises(MemoryBudgetError, match=expected):

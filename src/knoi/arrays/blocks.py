@@ -13,7 +13,7 @@ _UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", sta
 # Fewer rows than this a chunk and BLAS no longer runs at speed; more than the upper bound buys
 # nothing and delays the first sign of progress.
 MIN_CHUNK_ROWS = 64
-MAX_CHUNK_ROWS = 16_384
+MAX_CHUNK_ROWS = 8192
 
 
 def parse_bytes(size: int | float | str) -> int:

@@ -90,16 +90,22 @@ class MomentCCA(BaseCCA):
         placed = [features.to(backend) for features in maps]
         moments = Moments(_ranks(maps), backend)
 
-        def features(piece: slice, chunk: tuple[Any, Any], room: tuple[Array, Array]) -> None:
-            for view in (0, 1):
-                X = backend.asarray(chunk[view][piece])
-                placed[view].block(X, slice(0, placed[view].rank), out=room[view][piece, :])
+        def fill(piece: slice, *views: tuple[FeatureMap, Any, Array, Array]) -> None:
+            for features, chunk, room, shift in views:
+                out = room[piece, :]
+                features.block(backend.asarray(chunk[piece]), slice(0, features.rank), out=out)
+                out -= shift
 
         with pairs.iterate(rows) as chunks:
-            for chunk in chunks:
-                room = moments.room(len(chunk[0]))
-                engine.map(features, even_slices(len(chunk[0]), PIECE_ROWS), chunk, room)
-                moments.absorb(len(chunk[0]))
+            for x, y in chunks:
+                # The first rows go alone: the rest then comes less a mean that is near its own.
+                head = min(PIECE_ROWS, len(x)) if moments.n == 0 else 0
+                for part in (slice(0, head), slice(head, len(x))):
+                    n = part.stop - part.start
+                    chunk = (x[part], y[part])
+                    views = zip(placed, chunk, moments.room(n), moments.shifts, strict=True)
+                    engine.map(fill, even_slices(n, PIECE_ROWS), *views)
+                    moments.absorb(n)
         return moments
 
     def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
@@ -133,7 +139,7 @@ class MomentCCA(BaseCCA):
             per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
             n_rows=pairs.n_rows,
             purpose=f"the closed form with rank {max(ranks)}",
-            remedy="Lower rank, raise memory_budget, or use a stochastic solver.",
+            remedy="Lower rank or raise memory_budget.",
         )
 
 

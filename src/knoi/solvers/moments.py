@@ -27,7 +27,10 @@ class Covariances:
 
 
 class Moments:
-    """Running moments. Fill the `room` for a chunk of features, then `absorb` it.
+    """Running moments. Fill the `room` for a chunk with features less `shifts`, then `absorb` it.
+
+    The shifts are the means so far. Whoever makes features has them in cache and takes the shifts
+    off for nothing; what is left of a chunk's own mean is small and taken off here.
 
     The room has one spare row. With n rows seen so far and m in the chunk, moving from the scatter
     about two means to the scatter about their joint mean adds (n m / (n + m)) delta delta', where
@@ -67,17 +70,22 @@ class Moments:
         scatters = rank_x * rank_x + rank_x * rank_y + rank_y * rank_y
         return 8 * scatters + itemsize * max(ranks) ** 2
 
+    @property
+    def shifts(self) -> tuple[Array, Array]:
+        """What to take off the features of the next chunk: the means so far, (Mx,) and (My,)."""
+        x, y = (self.backend.asarray(mean) for mean in self._means)
+        return x, y
+
     def room(self, rows: int) -> tuple[Array, Array]:
-        """Two arrays, (rows, Mx) and (rows, My), to be filled with the features of a chunk."""
+        """Two arrays, (rows, Mx) and (rows, My), to be filled with a chunk."""
         if not self._rooms or self._rooms[0].shape[0] < rows + 1:
             self._rooms = [self.backend.empty((rows + 1, rank)) for rank in self.ranks]
         return self._rooms[0][:rows, :], self._rooms[1][:rows, :]
 
     def update(self, Phi: Array, Psi: Array) -> None:
         """Add the rows of Phi (m, Mx) and Psi (m, My), which are left as they are."""
-        room_x, room_y = self.room(len(Phi))
-        room_x[...] = Phi
-        room_y[...] = Psi
+        for room, features, shift in zip(self.room(len(Phi)), (Phi, Psi), self.shifts, strict=True):
+            self.backend.xp.subtract(features, shift, out=room)
         self.absorb(len(Phi))
 
     def absorb(self, rows: int) -> None:
@@ -87,12 +95,13 @@ class Moments:
         xp = self.backend.xp
         weight = self.n * rows / (self.n + rows)
         chunk = []
-        for room, mean in zip(self._rooms, self._means, strict=True):
+        for room, mean, shift in zip(self._rooms, self._means, self.shifts, strict=True):
             features = room[:rows, :]
-            delta = 0.0 - mean
-            # Twice: what rounding leaves of a mean far from 0 is small, and then seen with all its
-            # digits. Without it a constant column would seem to vary, by the rounding of its mean.
-            for _ in range(2):
+            delta = self.backend.asarray(shift, "float64") - mean
+            # What rounding leaves of a mean far from 0 is small, and then seen with all its digits.
+            # The first chunk has no shift to bring it near 0. Without this a constant column would
+            # seem to vary, by the rounding of its mean.
+            for _ in range(2 if self.n == 0 else 1):
                 step = self._column_means(features)
                 features -= step
                 delta += step
