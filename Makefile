@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed-core
 	$(BIN)/knoi demo
 
+# Two test processes share two cores: one BLAS thread in each.
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n 2
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from knoi.engine import Serial, Threads, worker_count
 from knoi.exceptions import InputError
@@ -43,16 +43,21 @@ def test_an_error_in_a_worker_reaches_the_caller(engine):
 
 def test_blas_keeps_to_one_thread_in_workers_and_gets_its_threads_back():
     np.ones((2, 2)) @ np.ones((2, 2))
-    before = blas_threads()
-    with Threads(2) as engine:
-        names, limits = zip(
-            *engine.map(lambda _: (threading.current_thread().name, blas_threads()), range(8)),
-            strict=True,
-        )
-        assert all(limit == {1} for limit in limits)
-        assert all(name.startswith("knoi") for name in names)
-        assert max(blas_threads()) <= 2
-    assert blas_threads() == before
+    with threadpool_limits(3, "blas"):
+        with Threads(2) as engine:
+            names, limits = zip(
+                *engine.map(lambda _: (threading.current_thread().name, blas_threads()), range(8)),
+                strict=True,
+            )
+            assert all(limit == {1} for limit in limits)
+            assert all(name.startswith("knoi") for name in names)
+            assert blas_threads() == {2}
+        assert blas_threads() == {3}
+
+
+def test_blas_is_never_given_more_threads_than_it_was_allowed():
+    with threadpool_limits(1, "blas"), Threads(3):
+        assert blas_threads() == {1}
 
 
 def test_worker_counts():

@@ -3,23 +3,18 @@
     python -m benchmarks.speed.linear_memmap [--rows 1000000] [--columns 784] [--budget 512MiB]
 
 Plain: read a chunk of both files, multiply it into Sxx, Sxy, Syy in float32, nothing else. Ours:
-the whole fit. Ratio = ours / plain, the best of interleaved runs. Memory is measured in a child
-process of its own: the peak of anonymous resident memory during the fit over that before it.
-Mapped pages of the files are the data itself; the kernel takes them back at will.
+the whole fit. Ratio = ours / plain, the best of interleaved runs. Memory is measured as in
+benchmarks.speed.memory.
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.harness import Results, best_times
+from benchmarks.speed.memory import peak_over_data
 from knoi import LinearCCA
 from knoi.arrays.blocks import parse_bytes
 
@@ -50,33 +45,6 @@ def plain_pass(x, y, chunk):
     return Sxx, Sxy, Syy
 
 
-def anonymous_bytes():
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("this benchmark reads /proc/self/status, which Linux has")
-
-
-def peak_memory(x, y, budget):
-    """Fit in this process and report the peak of anonymous memory over its level before."""
-    LinearCCA(2, memory_budget="64MiB").fit(np.ones((9, 3)) * np.arange(27).reshape(9, 3) ** 2 % 7,
-                                            np.eye(9)[:, :3])  # fmt: skip
-    before, peak, done = anonymous_bytes(), 0, threading.Event()
-
-    def watch():
-        nonlocal peak
-        while not done.is_set():
-            peak = max(peak, anonymous_bytes())
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    LinearCCA(50, memory_budget=budget).fit(x, y)
-    done.set()
-    watcher.join()
-    print(json.dumps(peak - before))
-
-
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--rows", type=int, default=1_000_000)
@@ -84,11 +52,7 @@ def main():
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--budget", default="512MiB")
     arguments.add_argument("--folder", default=tempfile.gettempdir())
-    arguments.add_argument("--peak", nargs=2, metavar=("X", "Y"), help=argparse.SUPPRESS)
     options = arguments.parse_args()
-    if options.peak:
-        peak_memory(*options.peak, options.budget)
-        return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         x, y = Path(folder) / "X.npy", Path(folder) / "Y.npy"
         make_file(x, options.rows, options.columns, 0)
@@ -100,8 +64,7 @@ def main():
             },
             options.repeats,
         )
-        child = [sys.executable, "-m", "benchmarks.speed.linear_memmap", "--budget", options.budget]
-        peak = json.loads(subprocess.check_output([*child, "--peak", x, y], text=True))
+        peak = peak_over_data("LinearCCA", {}, x, y, options.budget)
     cell = Results("speed_linear_memmap").cell(
         f"rows={options.rows} columns={options.columns} budget={options.budget}",
         lambda: {

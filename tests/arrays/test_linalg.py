@@ -67,3 +67,20 @@ def test_top_svd_of_a_matrix_of_low_rank_has_no_nan(backend):
     np.testing.assert_allclose(s[2:] / s[0], 0, atol=1e-12)
     np.testing.assert_allclose(V.T @ V, np.eye(4), atol=1e-10)
     np.testing.assert_allclose(U * s @ V.T, T, atol=1e-10 * s[0])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e-170])
+def test_top_svd_of_next_to_nothing(backend, scale):
+    T = np.random.default_rng(6).standard_normal((100, 80)) * scale
+    U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), 3, backend))
+    assert U.shape == (100, 3)
+    assert V.shape == (80, 3)
+    np.testing.assert_allclose(s, np.linalg.svd(T, compute_uv=False)[:3], rtol=1e-9)
+
+
+def test_top_svd_where_all_singular_values_are_equal(backend):
+    T = np.eye(133) * 1e-9
+    T[5, 7] = 1e-20
+    U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), 2, backend))
+    np.testing.assert_allclose(s, 1e-9)
+    np.testing.assert_allclose(T @ V, U * s, atol=1e-20)

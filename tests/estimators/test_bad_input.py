@@ -388,7 +388,7 @@ PARAMETERS = [
     (
         KernelCCA(memory_budget="1MiB"),
         MemoryBudgetError,
-        "exact kernel CCA on 200 rows needs about 1.8 MiB but memory_budget is 1.0 MiB. Use "
+        "exact kernel CCA on 200 rows needs about 2.4 MiB but memory_budget is 1.0 MiB. Use "
         "NystromCCA or FourierCCA, which do not form N x N matrices, or fit on fewer rows.",
     ),
     (

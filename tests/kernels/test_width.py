@@ -27,13 +27,12 @@ def chi2_between(x, z):
 @pytest.mark.parametrize(
     ("kernel", "metric"),
     [
-        (RBF(), "euclidean"),
-        (Matern(), "euclidean"),
-        (Cauchy(), "euclidean"),
-        (Laplacian(), "cityblock"),
-        (Chi2(), chi2_between),
+        pytest.param(RBF(), "euclidean", id="rbf"),
+        pytest.param(Matern(), "euclidean", id="matern"),
+        pytest.param(Cauchy(), "euclidean", id="cauchy"),
+        pytest.param(Laplacian(), "cityblock", id="laplacian"),
+        pytest.param(Chi2(), chi2_between, id="chi2"),
     ],
-    ids=repr,
 )
 @pytest.mark.parametrize("n", [2, 3, 100])
 def test_median_over_all_pairs(kernel, metric, n):

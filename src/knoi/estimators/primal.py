@@ -154,8 +154,10 @@ class LinearCCA(MomentCCA):
     n_components : int, default=2
         Dimensions to project to, L.
     reg : float or pair of floats, default=0.0
-        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx). At
-        0, directions without variance are left out, so duplicated columns are harmless.
+        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx). 0 is
+        the textbook's CCA; directions without variance are left out, so duplicated columns are
+        harmless. Columns that vary in a handful of rows may still do anything on new rows (the
+        border pixels of images): a little, such as 1e-8, tames them.
     memory_budget : int, str or None, default=None
         Bytes the fit may use over the data itself ("4GiB" works); None takes half of what is free.
     n_jobs : int or None, default=None

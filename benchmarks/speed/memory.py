@@ -1,0 +1,101 @@
+"""Peak memory of a fit over its data, against the stated `memory_budget`.
+
+    python -m benchmarks.speed.memory
+
+Each fit streams two files in a child process of its own. What counts is the peak of anonymous
+resident memory during the fit over that before it: mapped pages of the files are the data itself,
+and the kernel takes them back at will.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import knoi
+from benchmarks.harness import Results
+from knoi.arrays.blocks import parse_bytes
+from knoi.data.synthetic import make_two_views
+
+CASES = (
+    ("LinearCCA", {}, (100_000, 784), "48MiB"),
+    ("LinearCCA", {}, (100_000, 784), "1GiB"),
+    ("FourierCCA", {"rank": 2048}, (50_000, 392), "384MiB"),
+    ("FourierCCA", {"rank": 4096}, (20_000, 392), "1.5GiB"),
+    ("NystromCCA", {"rank": 2048}, (20_000, 392), "512MiB"),
+    ("KernelCCA", {}, (4000, 100), "1000MiB"),
+)
+
+
+def peak_over_data(estimator, parameters, x, y, budget):
+    """Bytes a fit of the files x and y takes at its peak, measured in a child process."""
+    job = json.dumps([estimator, {**parameters, "memory_budget": budget}, str(x), str(y)])
+    child = [sys.executable, "-m", "benchmarks.speed.memory", "--child", job]
+    return int(subprocess.check_output(child, text=True))
+
+
+def _child(estimator, parameters, x, y):
+    make = getattr(knoi, estimator)
+    warm = make_two_views(200, (9, 9))
+    small = {"rank": 9} if "rank" in parameters else {}
+    make(2, **{**parameters, **small, "memory_budget": "1GiB"}).fit(warm.X, warm.Y)
+    before, peak, done = _anonymous_bytes(), 0, threading.Event()
+
+    def watch():
+        nonlocal peak
+        while not done.is_set():
+            peak = max(peak, _anonymous_bytes())
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    make(50, **parameters).fit(x, y)
+    done.set()
+    watcher.join()
+    print(peak - before)
+
+
+def _anonymous_bytes():
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("this benchmark reads /proc/self/status, which only Linux has")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--child", help=argparse.SUPPRESS)
+    options = arguments.parse_args()
+    if options.child:
+        _child(*json.loads(options.child))
+        return
+    results = Results("memory")
+    for estimator, parameters, (rows, columns), budget in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / f"{view}.npy" for view in "XY"]
+            views = make_two_views(rows, (columns, columns), dtype=np.float32)
+            for file, view in zip(files, (views.X, views.Y), strict=True):
+                np.save(file, view)
+            peak = peak_over_data(estimator, parameters, *files, budget)
+        rank = f" rank={parameters['rank']}" if parameters else ""
+        cell = results.cell(
+            f"{estimator}{rank} rows={rows} columns={columns} budget={budget}",
+            lambda: {"peak_bytes": peak, "budget_bytes": parse_bytes(budget)},  # noqa: B023
+            again=True,
+        )
+        print(
+            f"{estimator}{rank} on {rows} x {columns}: peak over the data "
+            f"{cell['peak_bytes'] / 2**20:.0f} MiB, budget {budget}, "
+            f"ratio {cell['peak_bytes'] / cell['budget_bytes']:.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
