@@ -146,5 +146,7 @@ def _enlarged(images: NDArray[Any], size: int) -> NDArray[np.uint8]:
     """8 x 8 images of 0 to 16 as size x size images of 0 to 255."""
     factor = size / images.shape[1]
     # grid_mode keeps pixels as areas, so that the enlarged digit is not moved.
-    large = zoom(images, (1, factor, factor), order=3, mode="grid-constant", grid_mode=True)
+    large: NDArray[np.float64] = zoom(
+        images, (1, factor, factor), order=3, mode="grid-constant", grid_mode=True
+    )
     return np.clip(np.rint(large * (255 / 16)), 0, 255).astype(np.uint8)
