@@ -21,7 +21,7 @@ def origin() -> dict[str, Any]:
     """Where and with what a result was made."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("diff", "--stat") else ""),
+        "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _code_changed() else ""),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("knoi", "numpy", "scipy", "scikit-learn")},
         "processor": _processor(),
@@ -68,6 +68,12 @@ def best_times(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, f
             task()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def _code_changed() -> bool:
+    """Whether what was measured is not what is committed; new results are no change of it."""
+    code = (":(top)src", ":(top)benchmarks", ":(top,exclude)benchmarks/results")
+    return bool(_git("diff", "--stat", "HEAD", "--", *code))
 
 
 def _git(*arguments: str) -> str:

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from knoi.engine import Serial, Threads, worker_count
 from knoi.exceptions import InputError
@@ -58,6 +58,16 @@ def test_blas_keeps_to_one_thread_in_workers_and_gets_its_threads_back():
 def test_blas_is_never_given_more_threads_than_it_was_allowed():
     with threadpool_limits(1, "blas"), Threads(3):
         assert blas_threads() == {1}
+
+
+def test_no_blas_library_is_raised_to_what_another_may_use():
+    import scipy.linalg  # noqa: F401 - brings a BLAS of its own
+
+    pools = ThreadpoolController().select(user_api="blas").lib_controllers
+    with threadpool_limits(2, "blas"):
+        pools[0].set_num_threads(1)
+        with Threads(2):
+            assert blas_threads() == {1}
 
 
 def test_worker_counts():

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.harness import Results, best_times
 from benchmarks.speed.memory import peak_over_data
 from knoi import LinearCCA
-from knoi.arrays.blocks import parse_bytes
+from knoi.arrays.blocks import MAX_CHUNK_ROWS, parse_bytes
 
 
 def make_file(path, rows, columns, seed):
@@ -59,7 +59,7 @@ def main():
         make_file(y, options.rows, options.columns, 1)
         best = best_times(
             {
-                "plain": lambda: plain_pass(x, y, 16_384),
+                "plain": lambda: plain_pass(x, y, MAX_CHUNK_ROWS),
                 "ours": lambda: LinearCCA(50, memory_budget=options.budget).fit(x, y),
             },
             options.repeats,

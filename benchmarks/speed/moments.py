@@ -35,7 +35,7 @@ def main():
     maps = model._fit_maps(pairs)
     backend = numpy_backend("float32")
     engine = Threads(worker_count(None))
-    chunk = model._rows_per_chunk(pairs, maps, backend, engine, 0)
+    chunk = model._rows_per_chunk(pairs, maps, backend, engine, held=0, keep=False)
 
     def ours():
         model._accumulate(pairs, maps, backend, engine)

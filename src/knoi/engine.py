@@ -67,7 +67,7 @@ class Threads:
         self._blas = ThreadpoolController().select(user_api="blas")
         self._pool = ThreadPoolExecutor(n_workers, thread_name_prefix="knoi")
         # Only ever lowered: who has set BLAS to fewer threads had a reason.
-        allowed = max((pool.num_threads for pool in self._blas.lib_controllers), default=1)
+        allowed = min((pool.num_threads for pool in self._blas.lib_controllers), default=1)
         self._outer = self._blas.limit(limits=min(n_workers, allowed))
 
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:

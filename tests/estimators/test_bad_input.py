@@ -388,7 +388,7 @@ PARAMETERS = [
     (
         KernelCCA(memory_budget="1MiB"),
         MemoryBudgetError,
-        "exact kernel CCA on 200 rows needs about 2.4 MiB but memory_budget is 1.0 MiB. Use "
+        "exact kernel CCA on 200 rows needs about 2.5 MiB but memory_budget is 1.0 MiB. Use "
         "NystromCCA or FourierCCA, which do not form N x N matrices, or fit on fewer rows.",
     ),
     (
@@ -421,8 +421,8 @@ def test_one_row_is_too_few(two_views, estimator):
 def test_a_rank_beyond_the_budget_is_refused_before_anything_is_allocated(two_views):
     # 100,000 features would need three scatter matrices of 75 GiB.
     expected = (
-        r"^the closed form with rank 100000 needs at least [\d.]+ GiB but memory_budget is "
-        r"1\.0 GiB\. Lower rank or raise memory_budget\.$"
+        r"^the closed form with 100000 features a view needs at least [\d.]+ GiB but "
+        r"memory_budget is 1\.0 GiB\. Lower rank or raise memory_budget\.$"
     )
     model = FourierCCA(rank=100_000, memory_budget="1GiB", random_state=0)
     with pytest.raises(MemoryBudgetError, match=expected):
@@ -434,3 +434,41 @@ def test_a_device_that_is_not_there(two_views, estimator):
     expected = r"^device='cuda:99' cannot be used here: .* Leave device=None for NumPy on the CPU"
     with pytest.raises(InputError, match=expected):
         small(estimator, device="cuda:99").fit(*two_views)
+
+
+def test_a_piece_added_without_solving_is_not_a_fitted_model(two_views):
+    model = LinearCCA().partial_fit(*two_views, solve=False)
+    with pytest.raises(NotFittedError):
+        model.transform(two_views[0])
+
+
+@pytest.mark.parametrize("view", ["X", "Y"])
+def test_a_later_piece_outside_the_domain_of_the_kernel_is_named_by_row(view):
+    rng = np.random.default_rng(0)
+    pieces = {"X": rng.random((2500, 4)), "Y": rng.random((2500, 3))}
+    model = NystromCCA(2, rank=20, kernel="chi2", random_state=0)
+    model.partial_fit(pieces["X"], pieces["Y"])
+    pieces[view][2000, 2] = -1.0
+    with pytest.raises(InputError, match=rf"^view {view}: row 2000, column 2 has -1, but the chi2"):
+        model.partial_fit(pieces["X"], pieces["Y"])
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(1e-23, np.float32), (1e-170, np.float64)])
+def test_numbers_whose_squares_vanish_are_refused(two_views, scale, dtype):
+    X, Y = (view.astype(dtype) for view in two_views)
+    expected = (
+        rf"^view X holds numbers so small that their squares vanish in {np.dtype(dtype)}\. "
+        r"Multiply X by a constant: a change of units changes no correlation\.$"
+    )
+    with pytest.raises(InputError, match=expected):
+        LinearCCA().fit(X * dtype(scale), Y)
+
+
+def test_the_view_with_too_few_columns_is_the_one_named(two_views):
+    with pytest.raises(InputError, match=r"^n_components=5 but Y has n_features=4: "):
+        LinearCCA(5).fit(*two_views)
+
+
+def test_paired_is_a_yes_or_no(two_views):
+    with pytest.raises(InputTypeError, match=r"^paired='no': wanted True or False\.$"):
+        FourierCCA(paired="no").fit(*two_views)

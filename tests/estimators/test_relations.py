@@ -1,5 +1,6 @@
 """What must hold between the methods, and between a fit and the same fit done otherwise."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -565,3 +566,50 @@ class TestSaving:
                 knoi.load(path)
             with pytest.raises(ModelFileError):
                 LinearCCA.load(path)
+
+
+class TestPrecision:
+    @pytest.mark.parametrize(
+        "model",
+        [KernelCCA(2, reg=0.0), NystromCCA(2, rank=60, reg=1e-12, random_state=0)],
+        ids=lambda model: type(model).__name__,
+    )
+    def test_a_model_projects_in_its_own_precision(self, two_views, model):
+        X, Y = (view.astype(np.float32) for view in two_views)
+        model.fit(X.astype(np.float64), Y.astype(np.float64))
+        exact = model.transform(X.astype(np.float64), Y.astype(np.float64))
+        for Z, wanted in zip(model.transform(X, Y), exact, strict=True):
+            assert Z.dtype == np.float32
+            np.testing.assert_allclose(Z, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+    def test_whole_numbers_far_from_zero_are_not_constant(self):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, 4, (3000, 3))
+        Y = X[:, :2] + rng.integers(0, 2, (3000, 2))
+        near = LinearCCA(2).fit(X.astype(np.float32), Y.astype(np.float32))
+        far = LinearCCA(2).fit((X + 4_000_000).astype(np.float32), Y.astype(np.float32))
+        np.testing.assert_allclose(far.correlations_, near.correlations_, atol=1e-5)
+
+    def test_a_torch_device_object_is_a_device(self, two_views):
+        torch = pytest.importorskip("torch")
+        found = LinearCCA(device=torch.device("cpu")).fit(*two_views).correlations_
+        np.testing.assert_allclose(found, LinearCCA().fit(*two_views).correlations_)
+
+
+class TestMemory:
+    @pytest.mark.parametrize("pieces", [1, 3])
+    def test_the_budget_holds(self, pieces):
+        rng = np.random.default_rng(0)
+        X, Y = (rng.standard_normal((6000, 50), dtype=np.float32) for _ in range(2))
+        model = FourierCCA(2, rank=700, random_state=0, memory_budget="60MiB", n_jobs=1)
+        tracemalloc.start()
+        try:
+            if pieces == 1:
+                model.fit(X, Y)
+            else:
+                for rows in np.array_split(np.arange(6000), pieces):
+                    model.partial_fit(X[rows], Y[rows])
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= 60 * 2**20

@@ -76,11 +76,6 @@ class Backend:
             return int(free)
         return available_ram()
 
-    def synchronize(self) -> None:
-        """Wait until queued work is done, so that a clock read afterwards means something."""
-        if self.device is not None and self.device.startswith("cuda"):
-            self.xp.cuda.synchronize(self.device)
-
     def cholesky(self, S: Array) -> Array:
         """Lower Cholesky factor of a symmetric matrix, which it may overwrite."""
         if self.is_numpy:
@@ -139,9 +134,9 @@ def torch_backend(device: str = "cpu", dtype: DType = "float64") -> Backend:
     return Backend(xp, device, dtype)
 
 
-def pick_backend(device: str | None, dtype: DType) -> Backend:
-    """NumPy for `device=None`, else torch on that device."""
-    return numpy_backend(dtype) if device is None else torch_backend(device, dtype)
+def pick_backend(device: Any, dtype: DType) -> Backend:
+    """NumPy for `device=None`, else torch on that device (a name, or a `torch.device`)."""
+    return numpy_backend(dtype) if device is None else torch_backend(str(device), dtype)
 
 
 def compute_dtype(*stored: np.dtype[Any]) -> DType:

@@ -2,6 +2,7 @@
 
 import re
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
@@ -26,7 +27,7 @@ def parse_bytes(size: int | float | str) -> int:
                 "such as '500MB' or '4GiB'."
             )
         size = float(match[1]) * _UNITS[match[2].lower()]
-    if isinstance(size, bool) or not isinstance(size, int | float):
+    if isinstance(size, bool) or not isinstance(size, Real):
         raise InputTypeError(
             f"memory_budget={size!r} is not a size: wanted None, bytes, or a text like '4GiB'."
         )

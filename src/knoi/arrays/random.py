@@ -22,8 +22,7 @@ class Purpose(IntEnum):
     FREQUENCIES = 1
     PHASES = 2
     LANDMARKS = 3
-    START = 4
-    STREAM = 5
+    STREAM = 4
 
 
 def generator(seed: int, *address: int) -> np.random.Generator:

@@ -165,9 +165,12 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
 
     def _project(self, view: ViewSource, name: str, projection: ViewProjection) -> NDArray[Any]:
         """Stream a view through its projection, rows shared among threads."""
-        backend = pick_backend(self.device, compute_dtype(view.dtype))
+        given = compute_dtype(view.dtype)
+        # In the precision of the fit at least, whatever comes out in: weights may balance features
+        # to more digits than the data has.
+        backend = pick_backend(self.device, compute_dtype(view.dtype, projection.features.dtype))
         placed = projection.to(backend)
-        Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=backend.dtype)
+        Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=given)
         checked = CheckedView(view, name)
         with Threads(worker_count(self.n_jobs)) as engine:
             numbers = placed.numbers_per_row()
@@ -189,6 +192,9 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
                 check_domain(name, projection.features.kernel, chunk, start)
                 engine.map(project, even_slices(len(chunk), PIECE_ROWS), chunk, start)
         return Z
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "projection_")
 
     @property
     def _n_features_out(self) -> int:

@@ -24,6 +24,7 @@ from knoi.solvers.exact import solve_dual
 # Alive at the peak: both kernels, both eigenbases and the work of an eigen-decomposition; measured
 # by benchmarks/speed/memory.py.
 DUAL_MATRICES = 8
+DUAL_VIEWS = 3  # the rows in float64, and twice while they are centred and scaled
 
 
 class KernelCCA(BaseCCA):
@@ -90,26 +91,29 @@ class KernelCCA(BaseCCA):
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         L = count("n_components", self.n_components)
         reg = one_per_view("reg", self.reg, regulariser)
-        self._check_memory(pairs.n_rows, backend)
-        kernels = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
+        self._check_memory(pairs, backend)
+        kernels, _ = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
         # N x N algebra is float64 whatever the data: a kernel matrix is as ill-conditioned as
         # matrices get.
         exact = pick_backend(self.device, "float64")
-        views = [exact.asarray(rows) for rows in pairs.read(0, pairs.n_rows)]
+        # A copy of our own: the model keeps the rows, the caller may go on changing them.
+        rows = pairs.read(0, pairs.n_rows)
+        views = [exact.asarray(np.array(view, dtype=np.float64)) for view in rows]
         Ks = [kernel(X, X) for kernel, X in zip(kernels, views, strict=True)]
         means = [exact.to_numpy(exact.xp.mean(K, axis=0)) for K in Ks]
         precision = float(np.finfo(np.float64).eps)
         solution = solve_dual(Ks[0], Ks[1], L, reg, precision, exact)
         x, y = (
-            ViewProjection(KernelColumns(kernel, np.array(exact.to_numpy(X))), mean, weights)
+            ViewProjection(KernelColumns(kernel, exact.to_numpy(X)), mean, weights)
             for kernel, X, mean, weights in zip(
                 kernels, views, means, (solution.U, solution.V), strict=True
             )
         )
         return Projection(x, y, solution.correlations)
 
-    def _check_memory(self, n_rows: int, backend: Backend) -> None:
-        needed, budget = DUAL_MATRICES * 8 * n_rows**2, self._budget(backend)
+    def _check_memory(self, pairs: PairSource, backend: Backend) -> None:
+        n_rows, budget = pairs.n_rows, self._budget(backend)
+        needed = 8 * (DUAL_MATRICES * n_rows**2 + DUAL_VIEWS * n_rows * sum(pairs.n_cols))
         if needed > budget:
             raise MemoryBudgetError(
                 f"exact kernel CCA on {n_rows} rows needs about {format_bytes(needed)} but "

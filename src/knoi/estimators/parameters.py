@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from knoi.data.pairs import PairSource
+from knoi.data.pairs import PairSource, RowPair
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels import Kernel, default_width, resolve
 
@@ -48,8 +48,12 @@ def regulariser(name: str, value: Any) -> float:
     return float(value)
 
 
-def kernels_for(kernel: Any, width: Any, pairs: PairSource, seed: int) -> tuple[Kernel, Kernel]:
+def kernels_for(
+    kernel: Any, width: Any, pairs: PairSource, seed: int
+) -> tuple[tuple[Kernel, Kernel], RowPair]:
     """One kernel a view, its width decided: its own, else `width`, else the median trick.
+
+    The sample of rows the widths came from is handed on.
 
     A kernel that is not defined everywhere has all the data checked first, so that a value it
     cannot take is named by its row before anything is computed.
@@ -62,7 +66,7 @@ def kernels_for(kernel: Any, width: Any, pairs: PairSource, seed: int) -> tuple[
                 check_domain(name, one, rows, start)
     samples = pairs.sample(WIDTH_SAMPLE, seed)
     x, y = (_with_width(*view) for view in zip("XY", kernels, widths, samples, strict=True))
-    return x, y
+    return (x, y), samples
 
 
 def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:

@@ -13,12 +13,13 @@ from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
 from knoi.estimators.parameters import (
     WIDTH_SAMPLE,
+    check_domain,
     count,
     kernels_for,
     one_per_view,
     regulariser,
 )
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, InputTypeError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, select_landmarks
 from knoi.projection import Projection, ViewProjection
@@ -32,6 +33,7 @@ class MomentCCA(BaseCCA):
     """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
 
     reg: Any
+    _remedy = "Lower rank"  # what makes it need less memory
     _maps: Maps  # both only between calls of `partial_fit`
     _moments: Moments
 
@@ -40,12 +42,13 @@ class MomentCCA(BaseCCA):
         """Choose the feature map of each view, from a sample of the pairs where it needs one."""
 
     def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
-        """Add the rows of one more piece of the data; any cut into pieces gives the same model.
+        """Add the rows of one more piece of the data.
 
-        The feature maps (widths, landmarks) and the precision are fixed by the first piece. `fit`
-        keeps no moments: the first call after it starts afresh. A piece that fails leaves no
-        trace. Solving costs far more than adding a small piece: pass `solve=False` for all pieces
-        but the last to solve once.
+        The first piece fixes the feature maps (widths, landmarks) and the precision, so let it be a
+        fair sample: `NystromCCA` takes no more landmarks than it has rows. Given the maps, any cut
+        into pieces gives the same model. `fit` keeps no moments: the first call after it starts
+        afresh. A piece that fails leaves no trace. Solving costs far more than adding a small
+        piece: pass `solve=False` for all pieces but the last to solve once.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             first = not hasattr(self, "_moments")
@@ -60,7 +63,7 @@ class MomentCCA(BaseCCA):
             with Threads(worker_count(self.n_jobs)) as engine:
                 # Added up apart, so that a bad row in the middle of the piece spoils nothing.
                 held = 0 if first else self._moments.held_bytes
-                moments = self._accumulate(pairs, maps, backend, engine, held)
+                moments = self._accumulate(pairs, maps, backend, engine, held=held, keep=True)
                 if not first:
                     moments.merge(self._moments)
                 if solve:
@@ -81,12 +84,19 @@ class MomentCCA(BaseCCA):
         return self._finish(maps, moments, consume=True)
 
     def _accumulate(
-        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine, held: int = 0
+        self,
+        pairs: PairSource,
+        maps: Maps,
+        backend: Backend,
+        engine: Engine,
+        *,
+        held: int = 0,
+        keep: bool = False,
     ) -> Moments:
         """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
         # What needs no data is refused before the data is read.
         one_per_view("reg", self.reg, regulariser)
-        rows = self._rows_per_chunk(pairs, maps, backend, engine, held)
+        rows = self._rows_per_chunk(pairs, maps, backend, engine, held=held, keep=keep)
         placed = [features.to(backend) for features in maps]
         moments = Moments(_ranks(maps), backend)
 
@@ -96,16 +106,22 @@ class MomentCCA(BaseCCA):
                 features.block(backend.asarray(chunk[piece]), slice(0, features.rank), out=out)
                 out -= shift
 
+        start = 0
+        moments.room(rows)  # the largest there will be
         with pairs.iterate(rows) as chunks:
             for x, y in chunks:
+                for name, features, chunk in zip("XY", placed, (x, y), strict=True):
+                    check_domain(name, features.kernel, chunk, start)
+                start += len(x)
                 # The first rows go alone: the rest then comes less a mean that is near its own.
                 head = min(PIECE_ROWS, len(x)) if moments.n == 0 else 0
                 for part in (slice(0, head), slice(head, len(x))):
                     n = part.stop - part.start
-                    chunk = (x[part], y[part])
-                    views = zip(placed, chunk, moments.room(n), moments.shifts, strict=True)
+                    rooms = (x[part], y[part])
+                    views = zip(placed, rooms, moments.room(n), moments.shifts, strict=True)
                     engine.map(fill, even_slices(n, PIECE_ROWS), *views)
                     moments.absorb(n)
+        moments.close_room()
         return moments
 
     def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
@@ -125,21 +141,32 @@ class MomentCCA(BaseCCA):
         return Projection(x, y, solution.correlations)
 
     def _rows_per_chunk(
-        self, pairs: PairSource, maps: Maps, backend: Backend, engine: Engine, held: int
+        self,
+        pairs: PairSource,
+        maps: Maps,
+        backend: Backend,
+        engine: Engine,
+        *,
+        held: int,
+        keep: bool,
     ) -> int:
+        """What `memory_budget` allows beside the moments, `held` bytes, and the solution.
+
+        With `keep` the moments stay while copies of them are solved.
+        """
         ranks = _ranks(maps)
         scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += engine.n_workers * PIECE_ROWS * scratch
-        solving = 8 * 6 * max(ranks) ** 2
+        solving = 8 * (9 if keep else 6) * max(ranks) ** 2
         return rows_that_fit(
             self._budget(backend),
             fixed=held + max(adding, solving),
             # In use and read ahead, plus the features of the chunk.
             per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
             n_rows=pairs.n_rows,
-            purpose=f"the closed form with rank {max(ranks)}",
-            remedy="Lower rank or raise memory_budget.",
+            purpose=f"the closed form with {max(ranks)} features a view",
+            remedy=f"{self._remedy} or raise memory_budget.",
         )
 
 
@@ -186,6 +213,8 @@ class LinearCCA(MomentCCA):
     [0.9, 0.5]
     """
 
+    _remedy = "Drop columns"
+
     def __init__(
         self,
         n_components: int = 2,
@@ -202,13 +231,13 @@ class LinearCCA(MomentCCA):
         self.device = device
 
     def _fit_maps(self, pairs: PairSource) -> Maps:
-        for name, n_cols in zip("XY", pairs.n_cols, strict=True):
-            if n_cols < count("n_components", self.n_components):
-                raise InputError(
-                    f"n_components={self.n_components} but {name} has n_features={n_cols}: linear "
-                    f"CCA has no more components than columns. Set n_components to at most "
-                    f"{min(pairs.n_cols)}."
-                )
+        least = min(pairs.n_cols)
+        if least < count("n_components", self.n_components):
+            raise InputError(
+                f"n_components={self.n_components} but {'XY'[pairs.n_cols.index(least)]} has "
+                f"n_features={least}: linear CCA has no more components than columns. Set "
+                f"n_components to at most {least}."
+            )
         return Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
 
 
@@ -284,8 +313,9 @@ class FourierCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = _rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
-        kernels = kernels_for(self.kernel, self.width, pairs, seed)
-        samples = _samples(pairs, WIDTH_SAMPLE, seed)
+        if not isinstance(self.paired, bool):
+            raise InputTypeError(f"paired={self.paired!r}: wanted True or False.")
+        kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
         x, y = (
             RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
             for sample, kernel, view in zip(samples, kernels, View, strict=True)
@@ -355,7 +385,7 @@ class NystromCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = min(_rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
-        kernels = kernels_for(self.kernel, self.width, pairs, seed)
+        kernels, _ = kernels_for(self.kernel, self.width, pairs, seed)
         # Uniform landmarks are the sample itself; choosier rules want something to choose from.
         candidates = rank if self.landmarks == "uniform" else max(WIDTH_SAMPLE, 5 * rank)
         x, y = (

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.exceptions import ModelFileError
@@ -35,6 +37,11 @@ class FeatureMap(ABC):
     @abstractmethod
     def rank(self) -> int:
         """Columns of the output, M."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """The precision the map was fitted in, and must be used in at least."""
 
     @abstractmethod
     def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
@@ -83,6 +90,11 @@ class Identity(FeatureMap):
     def rank(self) -> int:
         """Columns of the output: as many."""
         return self.columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Any: the rows themselves are the features."""
+        return np.dtype(np.float32)
 
     def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
         """The asked-for columns of X; a view of X unless `out` is given."""

@@ -83,6 +83,12 @@ class RandomFourier(FeatureMap):
         """Columns of the output, M."""
         return int(self.W.shape[1])
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the frequencies."""
+        own: np.dtype[Any] = np.dtype(self.W.dtype)
+        return own
+
     def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
         """The formula, in place, for the asked-for columns."""
         xp = array_namespace(X)

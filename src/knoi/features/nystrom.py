@@ -31,6 +31,12 @@ class KernelColumns(FeatureMap):
         """One feature a landmark."""
         return int(self.landmarks.shape[0])
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the landmarks."""
+        own: np.dtype[Any] = np.dtype(self.landmarks.dtype)
+        return own
+
     def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
         """Kernel values against the asked-for landmarks."""
         K = self.kernel(X, self.landmarks[columns, :])
@@ -97,6 +103,11 @@ class Nystrom(FeatureMap):
     def rank(self) -> int:
         """Columns of the output: the numerical rank of K_ZZ."""
         return int(self.P.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the landmarks."""
+        return self.columns.dtype
 
     def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
         """Whitened kernel values; every block needs all of k(x, Z)."""

@@ -1,7 +1,8 @@
 """Additive moments of two views: n, means and scatter matrices, over any partition of the rows.
 
 Products run in the precision of the features (float32 at the speed of BLAS), their sums in float64.
-Every chunk is centred on its own mean first, so that data far from the origin loses no digits.
+Every chunk is centred first, on the means so far and then on what is left of its own, so that data
+far from the origin loses no digits.
 """
 
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Moments:
             for i, j in ((0, 0), (0, 1), (1, 1))
         }
         self._rooms: list[Array] = []
+        self._largest = [0.0, 0.0]  # magnitude of centred features among the first rows
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without the scratch, and with the name of the backend."""
@@ -79,8 +81,13 @@ class Moments:
     def room(self, rows: int) -> tuple[Array, Array]:
         """Two arrays, (rows, Mx) and (rows, My), to be filled with a chunk."""
         if not self._rooms or self._rooms[0].shape[0] < rows + 1:
+            self.close_room()  # the old one goes before the new one comes
             self._rooms = [self.backend.empty((rows + 1, rank)) for rank in self.ranks]
         return self._rooms[0][:rows, :], self._rooms[1][:rows, :]
+
+    def close_room(self) -> None:
+        """Give the memory of the room back."""
+        self._rooms = []
 
     def update(self, Phi: Array, Psi: Array) -> None:
         """Add the rows of Phi (m, Mx) and Psi (m, My), which are left as they are."""
@@ -95,7 +102,9 @@ class Moments:
         xp = self.backend.xp
         weight = self.n * rows / (self.n + rows)
         chunk = []
-        for room, mean, shift in zip(self._rooms, self._means, self.shifts, strict=True):
+        for view, (room, mean, shift) in enumerate(
+            zip(self._rooms, self._means, self.shifts, strict=True)
+        ):
             features = room[:rows, :]
             delta = self.backend.asarray(shift, "float64") - mean
             # What rounding leaves of a mean far from 0 is small, and then seen with all its digits.
@@ -105,6 +114,8 @@ class Moments:
                 step = self._column_means(features)
                 features -= step
                 delta += step
+            if self.n == 0:
+                self._largest[view] = float(xp.max(xp.abs(features)))
             room[rows, :] = delta * weight**0.5
             mean += delta * (rows / (self.n + rows))
             chunk.append(room[: rows + 1, :])
@@ -149,7 +160,8 @@ class Moments:
             )
         scatters = self._scatters
         if consume:
-            self._scatters, self._rooms = {}, []
+            self._scatters = {}
+            self.close_room()
         else:
             scatters = {key: scatter + 0.0 for key, scatter in scatters.items()}
         for scatter in scatters.values():
@@ -158,7 +170,7 @@ class Moments:
         mean_x, mean_y = (mean + 0.0 for mean in self._means)
         precision = float(np.finfo(self.backend.dtype).eps)
         for own, S, mean in ((0, Sxx, mean_x), (1, Syy, mean_y)):
-            _check_overflow("XY"[own], S, self.backend)
+            _check_range("XY"[own], S, self._largest[own], self.backend)
             idle = _constant_columns(self.backend, S, mean, precision)
             if len(idle):
                 S[idle, :] = 0.0
@@ -167,8 +179,8 @@ class Moments:
         return Covariances(self.n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
 
 
-def _check_overflow(view: str, S: Array, backend: Backend) -> None:
-    """Refuse variances that are too large to be numbers."""
+def _check_range(view: str, S: Array, largest: float, backend: Backend) -> None:
+    """Refuse variances too large or too small to be numbers of the precision used."""
     variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
     if not np.isfinite(variance).all():
         raise InputError(
@@ -176,10 +188,17 @@ def _check_overflow(view: str, S: Array, backend: Backend) -> None:
             f"(feature {int(np.argmin(np.isfinite(variance)))}). Divide {view} by a constant: a "
             "change of units changes no correlation."
         )
+    limits = np.finfo(backend.dtype)
+    if largest > 0 and variance.max() < float(limits.tiny) / float(limits.eps):
+        raise InputError(
+            f"view {view} holds numbers so small that their squares vanish in {backend.dtype}. "
+            f"Multiply {view} by a constant: a change of units changes no correlation."
+        )
 
 
 def _constant_columns(backend: Backend, S: Array, mean: Array, precision: float) -> Array:
     """Indices of columns whose spread is no more than the rounding of their mean."""
     variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
-    rounding = 4 * precision * np.abs(backend.to_numpy(mean))
+    # Centring is exact to far less than this; numbers that differ at all differ by more.
+    rounding = precision / 8 * np.abs(backend.to_numpy(mean))
     return backend.xp.asarray(np.flatnonzero(variance <= rounding**2), **backend.placement)
