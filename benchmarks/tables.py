@@ -22,6 +22,7 @@ from benchmarks.paper.lopez_paz import COMMON, PUBLISHED
 PROJECT = Path(__file__).parents[1]
 MISSING = "not measured yet"
 NO_VALUE = "–"
+METHODS = ("LinearCCA", "KernelCCA", "FourierCCA", "NystromCCA")  # in the order of the README
 
 Cell = dict[str, Any]
 
@@ -106,7 +107,40 @@ def speed(results: Path) -> str:
     return _table(columns, rows) + _origins(both, *commands)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {"lopez_paz": lopez_paz, "speed": speed}
+def memory(results: Path) -> str:
+    """Peak memory of a fit over its data, against the budget it was given."""
+    cells = _cells(results, "memory")
+
+    def order(key: str) -> tuple[int, int, float]:
+        budget = cells[key].get("budget_bytes", 0)
+        return METHODS.index(key.partition(" ")[0]), int(_settings(key).get("rank", 0)), budget
+
+    rows = []
+    unmeasured = ["FourierCCA rank=2048 rows=50000 columns=392 budget=384MiB"]
+    for key in sorted(cells, key=order) or unmeasured:
+        run, cell = _settings(key), cells.get(key, {})
+        rank = f", rank {run['rank']}" if "rank" in run else ""
+        shape = f"2 × {int(run['rows']):,} × {run['columns']}"
+        share = MISSING
+        if "peak_bytes" in cell:
+            share = f"{cell['peak_bytes'] / cell['budget_bytes']:.2f}"
+        rows.append(
+            [
+                f"`{key.partition(' ')[0]}`{rank}, on {shape} float32 from files",
+                _number(cell, "budget_bytes", _mebibytes),
+                _number(cell, "peak_bytes", _mebibytes),
+                share,
+            ]
+        )
+    columns = ("what", "memory_budget", "peak memory", "peak / budget")
+    return _table(columns, rows) + _origins(cells, "benchmarks.speed.memory")
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "lopez_paz": lopez_paz,
+    "speed": speed,
+    "memory": memory,
+}
 
 
 def refreshed(text: str, results: Path) -> str:

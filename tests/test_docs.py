@@ -9,6 +9,10 @@ import pytest
 
 import knoi
 from benchmarks.tables import MISSING, main, refreshed
+from knoi.arrays.blocks import MAX_CHUNK_ROWS, MIN_CHUNK_ROWS
+from knoi.estimators.base import PIECE_ROWS
+from knoi.estimators.dual import DUAL_MATRICES, DUAL_VIEWS
+from knoi.estimators.parameters import WIDTH_SAMPLE
 from knoi.kernels import KERNELS
 
 PROJECT = Path(__file__).parents[1]
@@ -101,6 +105,21 @@ def test_the_architecture_shows_the_layers_that_are_enforced():
     assert shown == [layer.replace("knoi.", "") for layer in layers]
 
 
+def test_the_numbers_in_the_text_are_those_of_the_code():
+    architecture = " ".join(ARCHITECTURE.split())
+    for said in (
+        f"Not even {MIN_CHUNK_ROWS} rows: `MemoryBudgetError`",
+        f"More than {MAX_CHUNK_ROWS:,} rows a chunk buy nothing",
+        f"it plans {DUAL_MATRICES} N x N matrices and {DUAL_VIEWS} copies of both views",
+        f"({WIDTH_SAMPLE} rows a view and their {WIDTH_SAMPLE**2 // 2_000_000} million distances)",
+        f"The very first {PIECE_ROWS} rows go alone",
+        f"map over pieces of {PIECE_ROWS} rows",
+    ):
+        assert said in architecture, said
+    assert f"chunks stop growing at {MAX_CHUNK_ROWS:,} rows" in README
+    assert f"{8 * DUAL_MATRICES} N² + {8 * DUAL_VIEWS} N (dx + dy) bytes" in README
+
+
 def test_the_tables_are_current(capsys):
     assert main(["--check"]) == 0, capsys.readouterr().out
 
@@ -136,7 +155,7 @@ def table(name, results):
     return rows, lines[-2]
 
 
-@pytest.mark.parametrize("name", ["lopez_paz", "speed"])
+@pytest.mark.parametrize("name", ["lopez_paz", "speed", "memory"])
 def test_tables_without_results_say_so(name, results):
     rows, last = table(name, results)
     assert all(MISSING in row for row in rows[2:])
@@ -205,6 +224,43 @@ def test_the_table_of_speed(results):
         *["a plain pass", "2.00", "2.50", "1.25", "1.5", "300 MiB", "512 MiB"],
     ]
     assert last.endswith("on Chip, 2 cores; 2024-05-06; commit `abc1234`.")
+
+
+def test_the_table_of_memory(results):
+    def cell(peak, budget):
+        return {"peak_bytes": peak * 2**20, "budget_bytes": budget * 2**20}
+
+    store(
+        results,
+        "memory",
+        {
+            "FourierCCA rank=4096 rows=20000 columns=392 budget=1.5GiB": cell(768, 1536),
+            "FourierCCA rank=512 rows=50000 columns=392 budget=384MiB": cell(288, 384),
+            "KernelCCA rows=4000 columns=100 budget=1000MiB": cell(900, 1000),
+            "LinearCCA rows=5000 columns=9 budget=1GiB": cell(64, 1024),
+            "LinearCCA rows=5000 columns=9 budget=48MiB": cell(60, 48),
+        },
+    )
+    rows, last = table("memory", results)
+    assert rows[0] == ["what", "memory_budget", "peak memory", "peak / budget"]
+    linear = "`LinearCCA`, on 2 × 5,000 × 9 float32 from files"
+    assert rows[2:] == [
+        [linear, "48 MiB", "60 MiB", "1.25"],
+        [linear, "1024 MiB", "64 MiB", "0.06"],
+        ["`KernelCCA`, on 2 × 4,000 × 100 float32 from files", "1000 MiB", "900 MiB", "0.90"],
+        [
+            "`FourierCCA`, rank 512, on 2 × 50,000 × 392 float32 from files",
+            *["384 MiB", "288 MiB", "0.75"],
+        ],
+        [
+            "`FourierCCA`, rank 4096, on 2 × 20,000 × 392 float32 from files",
+            *["1536 MiB", "768 MiB", "0.50"],
+        ],
+    ]
+    assert last == (
+        "Measured by `python -m benchmarks.speed.memory` on Chip, 2 cores; 2024-05-06; "
+        "commit `abc1234`."
+    )
 
 
 def test_outdated_tables_are_noticed_and_rewritten(tmp_path, results, capsys):
