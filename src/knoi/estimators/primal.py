@@ -28,6 +28,11 @@ from knoi.solvers.moments import Moments
 
 Maps = tuple[FeatureMap, FeatureMap]
 
+# M x M matrices alive at the peak of a solution: covariances that are used up, or copies of them
+# beside the sums that stay.
+SOLVING = 6
+SOLVING_COPIES = 9
+
 
 class MomentCCA(BaseCCA):
     """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
@@ -117,8 +122,9 @@ class MomentCCA(BaseCCA):
                 head = min(PIECE_ROWS, len(x)) if moments.n == 0 else 0
                 for part in (slice(0, head), slice(head, len(x))):
                     n = part.stop - part.start
-                    rooms = (x[part], y[part])
-                    views = zip(placed, rooms, moments.room(n), moments.shifts, strict=True)
+                    views = zip(
+                        placed, (x[part], y[part]), moments.room(n), moments.shifts, strict=True
+                    )
                     engine.map(fill, even_slices(n, PIECE_ROWS), *views)
                     moments.absorb(n)
         moments.close_room()
@@ -158,7 +164,7 @@ class MomentCCA(BaseCCA):
         scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += engine.n_workers * PIECE_ROWS * scratch
-        solving = 8 * (9 if keep else 6) * max(ranks) ** 2
+        solving = 8 * (SOLVING_COPIES if keep else SOLVING) * max(ranks) ** 2
         return rows_that_fit(
             self._budget(backend),
             fixed=held + max(adding, solving),

@@ -147,6 +147,7 @@ class Moments:
             scatter += (self.n * share) * deltas[i][:, None] * deltas[j][None, :]
         for mean, delta in zip(self._means, deltas, strict=True):
             mean += share * delta
+        self._largest = [max(pair) for pair in zip(self._largest, other._largest, strict=True)]
         self.n += other.n
 
     def covariances(self, *, consume: bool = False) -> Covariances:

@@ -8,7 +8,6 @@ characters taken as zeros; so one altered byte, even of padding, is noticed.
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
@@ -18,34 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import safetensors
 import safetensors.numpy
 
 from knoi import __version__
 from knoi.exceptions import InputError, InputTypeError, ModelFileError, SourceNotFoundError
+from knoi.persistence.plain import plain_mapping, refuse_constant, tag_non_finite, untag_non_finite
+from knoi.persistence.tensors import DTYPES, Array, checked_name, raw_bytes, storable
 
 FORMAT: int = 1
 
 _METADATA_KEY = "knoi"
 _ADDED_KEYS = ("format", "knoi_version", "sha256")
 _NO_DIGEST = "0" * 64
-# JSON has no NaN or infinity, so these travel as {"$float": "nan"}.
-_FLOAT_TAG = "$float"
-_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-# Bounds that keep every header readable: safetensors' own limit, Python's recursion and its
-# refusal to print or parse integers beyond 4300 digits.
+# safetensors' own limit.
 _MAX_HEADER_BYTES = 100_000_000
-_MAX_DEPTH = 100
-_MAX_INTEGER_BITS = 4096
-_DTYPES = {
-    **{("f", size): f"F{8 * size}" for size in (2, 4, 8)},
-    **{("i", size): f"I{8 * size}" for size in (1, 2, 4, 8)},
-    **{("u", size): f"U{8 * size}" for size in (1, 2, 4, 8)},
-    ("b", 1): "BOOL",
-}
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -77,20 +63,20 @@ def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[st
     tensors : mapping of str to ndarray
         Real floats up to 64 bits, integers or booleans, of any shape and memory layout.
     """
-    plain = _plain_mapping(header, "header")
+    plain = plain_mapping(header, "header")
     for key in _ADDED_KEYS:
         if key in plain:
             raise InputError(
                 f"The header has a key {key!r}, which the model file writes itself. Rename it."
             )
-    stored = {_checked_name(name): _storable(array, name) for name, array in tensors.items()}
+    stored = {checked_name(name): storable(array, name) for name, array in tensors.items()}
     # Widest first, as safetensors does it: every tensor then starts at a multiple of its item size.
     ordered = dict(sorted(stored.items(), key=lambda item: (-item[1].itemsize, item[0])))
     target = _writable_target(path)
 
     digest = hashlib.sha256(_prefix(plain, ordered, _NO_DIGEST))
     for array in ordered.values():
-        digest.update(_raw(array))
+        digest.update(raw_bytes(array))
     prefix = _prefix(plain, ordered, digest.hexdigest())
 
     # Opened by name, not by tempfile, so that the model gets the user's usual permissions.
@@ -99,7 +85,7 @@ def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[st
         with open(temporary, "xb") as file:
             file.write(prefix)
             for array in ordered.values():
-                file.write(_raw(array))
+                file.write(raw_bytes(array))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -142,192 +128,16 @@ def read_model(path: str | Path) -> ModelFile:
     return ModelFile(header, tensors)
 
 
-def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Split a nested state into a header's JSON part and tensors named "a/b/c".
-
-    Parameters
-    ----------
-    state : mapping
-        Nested dicts whose leaves are arrays or what a header may hold; keys without "/".
-
-    Returns
-    -------
-    json_part : dict
-        The state without its arrays; dicts stay where they were, even if nothing is left in them.
-    tensors : dict of str to ndarray
-        The arrays, by the path of keys that leads to them.
-    """
-    tensors: dict[str, Array] = {}
-    return _without_arrays(state, (), tensors), tensors
-
-
-def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) -> dict[str, Any]:
-    """Put back together what `flatten_state` has split."""
-    state = _plain_mapping(json_part, "state")
-    for name, array in tensors.items():
-        *parents, leaf = name.split("/")
-        place: Any = state
-        for key in parents:
-            place = place.setdefault(key, {})
-            if not isinstance(place, dict):
-                break
-        if not isinstance(place, dict) or leaf in place:
-            raise ModelFileError(
-                f"The state has both a value and a tensor on the way to {name!r}: its two parts do "
-                "not belong together. Save the model again."
-            )
-        place[leaf] = array
-    return state
-
-
-def _without_arrays(
-    state: Mapping[str, Any], path: tuple[str, ...], tensors: dict[str, Array]
-) -> dict[str, Any]:
-    json_part: dict[str, Any] = {}
-    where = "".join(f"[{key!r}]" for key in path)
-    _check_depth(len(path), f"state{where}")
-    for key, value in state.items():
-        name = _checked_key(key, f"state{where}")
-        if "/" in name:
-            raise InputError(
-                f"state{where} has the key {name!r}, but '/' separates the keys in a tensor's "
-                "name. Rename the key."
-            )
-        if isinstance(value, np.ndarray):
-            tensor = "/".join((*path, name))
-            tensors[tensor] = _storable(value, tensor)
-        elif isinstance(value, Mapping):
-            json_part[name] = _without_arrays(value, (*path, name), tensors)
-        else:
-            json_part[name] = _plain(value, f"state{where}[{name!r}]", len(path) + 1)
-    return json_part
-
-
-def _plain_mapping(value: Mapping[str, Any], where: str, depth: int = 0) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputTypeError(f"{where} is of type {type(value).__name__}. Give a dict.")
-    _check_depth(depth, where)
-    plain = {}
-    for key, item in value.items():
-        name = _checked_key(key, where)
-        plain[name] = _plain(item, f"{where}[{name!r}]", depth + 1)
-    return plain
-
-
-def _plain(value: Any, where: str, depth: int) -> Any:
-    """Return the value in Python's own types, or refuse it by the path that leads to it."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, str):
-        return str.__str__(value)  # a subclass may print as something else
-    if isinstance(value, int | np.integer):
-        number = int(value)
-        if number.bit_length() > _MAX_INTEGER_BITS:
-            raise InputError(
-                f"{where} is an integer of {number.bit_length()} bits; a model file takes at most "
-                f"{_MAX_INTEGER_BITS}. Store it as a string."
-            )
-        return number
-    if isinstance(value, float) or (isinstance(value, np.floating) and value.itemsize <= 8):
-        return float(value)
-    if isinstance(value, list | tuple):
-        _check_depth(depth, where)
-        return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _plain_mapping(value, where, depth)
-    advice = (
-        "Store arrays as tensors, in dicts and not in lists."
-        if isinstance(value, np.ndarray)
-        else "Convert it first."
-    )
-    raise InputTypeError(
-        f"{where} is of type {type(value).__name__}; a model file takes strings, numbers, "
-        f"booleans, None, lists and dicts. {advice}"
-    )
-
-
-def _checked_key(key: Any, where: str) -> str:
-    if not isinstance(key, str):
-        raise InputTypeError(
-            f"{where} has the key {key!r} of type {type(key).__name__}; the keys of a model file "
-            "are strings. Convert it first."
-        )
-    if key == _FLOAT_TAG:
-        raise InputError(
-            f"{where} has the key {key!r}, by which a model file marks NaN and infinities. "
-            "Rename the key."
-        )
-    return str.__str__(key)
-
-
-def _check_depth(depth: int, where: str) -> None:
-    if depth > _MAX_DEPTH:
-        raise InputError(
-            f"{where[:60]}... is nested more than {_MAX_DEPTH} deep; perhaps it contains itself. "
-            "Flatten it."
-        )
-
-
-def _tag_non_finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_FLOAT_TAG: repr(value)}
-    if isinstance(value, list):
-        return [_tag_non_finite(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _tag_non_finite(item) for key, item in value.items()}
-    return value
-
-
-def _untag_non_finite(read: dict[str, Any]) -> Any:
-    return _NON_FINITE[read[_FLOAT_TAG]] if _FLOAT_TAG in read else read
-
-
-def _refuse_constant(token: str) -> None:
-    raise ValueError(f"{token} is not JSON")
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InputTypeError(
-            f"A tensor has the name {name!r} of type {type(name).__name__}. Give it a string."
-        )
-    if name == "__metadata__" or any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise InputError(f"A safetensors file cannot hold a tensor named {name!r}. Rename it.")
-    return str.__str__(name)
-
-
-def _storable(array: Any, name: str) -> Array:
-    """Return the array C-contiguous and little-endian, itself if it already is."""
-    # A masked array would silently lose its mask.
-    if type(array) not in (np.ndarray, np.memmap):
-        raise InputTypeError(
-            f"Tensor {name!r} is of type {type(array).__name__}. Convert it to a plain NumPy array."
-        )
-    if (array.dtype.kind, array.itemsize) not in _DTYPES:
-        raise InputTypeError(
-            f"Tensor {name!r} is of dtype {array.dtype}; a model file takes real floats up to 64 "
-            "bits, integers and booleans. Convert it first."
-        )
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def _raw(array: Array) -> memoryview:
-    # Flat first: an array without dimensions cannot be viewed as bytes.
-    return array.reshape(-1).view(np.uint8).data
-
-
 def _prefix(plain: dict[str, Any], tensors: dict[str, Array], digest: str) -> bytes:
     """Return all that precedes the tensors' bytes; its length does not depend on the digest."""
     header = {**plain, "format": FORMAT, "knoi_version": __version__, "sha256": digest}
-    text = json.dumps(_tag_non_finite(header), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(tag_non_finite(header), allow_nan=False, separators=(",", ":"))
     layout: dict[str, Any] = {"__metadata__": {_METADATA_KEY: text}}
     begin = 0
     for name, array in tensors.items():
         end = begin + array.nbytes
         layout[name] = {
-            "dtype": _DTYPES[array.dtype.kind, array.itemsize],
+            "dtype": DTYPES[array.dtype.kind, array.itemsize],
             "shape": array.shape,
             "data_offsets": (begin, end),
         }
@@ -403,8 +213,8 @@ def _parse_header(layout: dict[str, Any], source: Path) -> dict[str, Any]:
     try:
         header = json.loads(
             metadata[_METADATA_KEY],
-            object_hook=_untag_non_finite,
-            parse_constant=_refuse_constant,
+            object_hook=untag_non_finite,
+            parse_constant=refuse_constant,
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _altered(source, "its model header is not the JSON knoi writes") from error
@@ -426,7 +236,7 @@ def _check_layout(layout: dict[str, Any], begin: int, size: int, source: Path) -
     entries = [entry for name, entry in layout.items() if name != "__metadata__"]
     try:
         expected = begin + max((entry["data_offsets"][1] for entry in entries), default=0)
-        unknown = {entry["dtype"] for entry in entries} - set(_DTYPES.values())
+        unknown = {entry["dtype"] for entry in entries} - set(DTYPES.values())
     except (TypeError, KeyError, IndexError) as error:
         raise _altered(source, "its tensors are not described as safetensors are") from error
     if unknown:
