@@ -218,7 +218,7 @@ def test_refuses_nothing_on_disk(tmp_path):
     path = save_npy(np.zeros((0, 5)))(tmp_path)
     assert refusal(path) == (
         f"X ('{path}'): Found array with 0 sample(s) (shape=(0, 5)) while a minimum of 1 is "
-        "required."
+        "required. Check how it was read or selected."
     )
     path = save_hdf5(a=np.zeros((0, 5)))(tmp_path)
     assert "Found array with 0 sample(s) (shape=(0, 5))" in refusal(path)

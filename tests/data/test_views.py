@@ -153,10 +153,12 @@ def test_refuses_a_scalar(scalar):
 )
 def test_refuses_nothing(wrap):
     assert refusal(wrap(np.zeros((0, 5)))) == (
-        "X: Found array with 0 sample(s) (shape=(0, 5)) while a minimum of 1 is required."
+        "X: Found array with 0 sample(s) (shape=(0, 5)) while a minimum of 1 is required. "
+        "Check how it was read or selected."
     )
     assert refusal(wrap(np.zeros((5, 0)))) == (
-        "X: Found array with 0 feature(s) (shape=(5, 0)) while a minimum of 1 is required."
+        "X: Found array with 0 feature(s) (shape=(5, 0)) while a minimum of 1 is required. "
+        "Check how it was read or selected."
     )
 
 

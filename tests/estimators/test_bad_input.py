@@ -110,13 +110,14 @@ class TestData:
             (
                 lambda Y: Y[:0],
                 InputError,
-                "Y: Found array with 0 sample(s) (shape=(0, 4)) while a minimum of 1 is required.",
+                "Y: Found array with 0 sample(s) (shape=(0, 4)) while a minimum of 1 is required. "
+                "Check how it was read or selected.",
             ),
             (
                 lambda Y: Y[:, :0],
                 InputError,
                 "Y: Found array with 0 feature(s) (shape=(200, 0)) while a minimum of 1 is "
-                "required.",
+                "required. Check how it was read or selected.",
             ),
             (
                 lambda Y: Y[:, 0],

@@ -34,7 +34,7 @@ def check_shape(label: str, shape: tuple[int, ...]) -> None:
         if size < 1:
             raise InputError(
                 f"{label}: Found array with {size} {what} (shape={shape}) "
-                "while a minimum of 1 is required."
+                "while a minimum of 1 is required. Check how it was read or selected."
             )
 
 
