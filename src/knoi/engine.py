@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from numbers import Integral
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -95,12 +94,7 @@ class Threads:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

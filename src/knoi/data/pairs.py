@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from numbers import Integral
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knoi.arrays.backend import DType, compute_dtype
 from knoi.arrays.random import Purpose, generator
 from knoi.data.checked import CheckedView
 from knoi.data.prefetch import ReadAhead, Stopped
@@ -98,10 +98,9 @@ class PairSource:
         )
 
     @property
-    def dtype(self) -> Literal["float32", "float64"]:
+    def dtype(self) -> DType:
         """The precision to compute in: single if both views fit it without loss, else double."""
-        common = np.result_type(*self.stored_dtypes, np.float32)
-        return "float32" if common == np.float32 else "float64"
+        return compute_dtype(*self.stored_dtypes)
 
     @property
     def random_access(self) -> bool:
@@ -216,12 +215,7 @@ class PairSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

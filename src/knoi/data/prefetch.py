@@ -4,7 +4,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -56,12 +55,7 @@ class ReadAhead(Generic[Item]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
