@@ -25,9 +25,9 @@ class ViewProjection:
 
     def __call__(self, X: Array) -> Array:
         """Project rows X (b, d) to (b, L), block of features by block."""
-        Z = 0.0
+        Z, prepared = 0.0, self.features.prepare(X)
         for columns in self.features.slices(BLOCK_COLUMNS):
-            centred = self.features.block(X, columns) - self.mean[columns]  # (b, columns)
+            centred = self.features.block(prepared, columns) - self.mean[columns]  # (b, columns)
             Z = Z + centred @ self.weights[columns, :]
         return Z
 

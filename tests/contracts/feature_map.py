@@ -36,7 +36,8 @@ class FeatureMapContract:
     def test_blocks_make_the_whole(self, case, largest):
         slices = case.features.slices(largest)
         assert all(0 < s.stop - s.start <= largest for s in slices)
-        blocks = [case.features.block(case.X, columns) for columns in slices]
+        prepared = case.features.prepare(case.X)
+        blocks = [case.features.block(prepared, columns) for columns in slices]
         whole = case.features.transform(case.X)
         np.testing.assert_allclose(np.hstack(blocks), whole, atol=1e-12)
 
@@ -44,8 +45,15 @@ class FeatureMapContract:
         pieces = [case.features.transform(rows) for rows in np.array_split(case.X, 4)]
         np.testing.assert_allclose(np.vstack(pieces), case.features.transform(case.X), atol=1e-12)
 
+    def test_prepared_rows_can_be_cut(self, case):
+        prepared = case.features.prepare(case.X)
+        columns = slice(0, case.rank)
+        parts = [case.features.block(rows, columns) for rows in np.array_split(prepared, 4)]
+        np.testing.assert_allclose(np.vstack(parts), case.features.transform(case.X), atol=1e-12)
+
     def test_out_is_filled_and_returned(self, backend, case):
-        features, X = case.features.to(backend), backend.asarray(case.X)
+        features = case.features.to(backend)
+        X = features.prepare(backend.asarray(case.X))
         columns = slice(1, case.rank)
         room = backend.empty((len(case.X) + 2, case.rank - 1))
         out = room[: len(case.X), :]
@@ -58,7 +66,8 @@ class FeatureMapContract:
         X = backend.asarray(case.X.copy())
         features = case.features.to(backend)
         features.transform(X)
-        features.block(X, slice(0, case.rank), out=backend.empty((len(case.X), case.rank)))
+        room = backend.empty((len(case.X), case.rank))
+        features.block(features.prepare(X), slice(0, case.rank), out=room)
         np.testing.assert_array_equal(backend.to_numpy(X), case.X)
 
     def test_state_goes_round_through_a_file(self, case):

@@ -108,7 +108,8 @@ class MomentCCA(BaseCCA):
         def fill(piece: slice, *views: tuple[FeatureMap, Any, Array, Array]) -> None:
             for features, chunk, room, shift in views:
                 out = room[piece, :]
-                features.block(backend.asarray(chunk[piece]), slice(0, features.rank), out=out)
+                prepared = features.prepare(backend.asarray(chunk[piece]))
+                features.block(prepared, slice(0, features.rank), out=out)
                 out -= shift
 
         start = 0

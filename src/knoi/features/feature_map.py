@@ -44,8 +44,15 @@ class FeatureMap(ABC):
         """The precision the map was fitted in, and must be used in at least."""
 
     @abstractmethod
-    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
-        """Features `columns` of the rows of X, (b, columns), written into `out` if given."""
+    def prepare(self, X: Array) -> Array:
+        """What every block of the rows of X (b, d) starts from, computed once: an array (b, any).
+
+        A part of its rows prepares a part of X, so that rows can be cut after as well as before.
+        """
+
+    @abstractmethod
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Features `columns` of prepared rows, (b, columns), written into `out` if given."""
 
     @abstractmethod
     def to(self, backend: Backend) -> Self:
@@ -53,7 +60,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def scratch_per_row(self) -> int:
-        """Numbers held for one row while a block is computed, besides the block itself."""
+        """Numbers held for one row, prepared and while a block of it is computed, besides it."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -66,7 +73,7 @@ class FeatureMap(ABC):
 
     def transform(self, X: Array) -> Array:
         """All features of the rows of X, (b, M)."""
-        return self.block(X, slice(0, self.rank))
+        return self.block(self.prepare(X), slice(0, self.rank))
 
     def slices(self, largest: int) -> list[slice]:
         """Blocks of at most `largest` columns that together are all of them."""
@@ -96,11 +103,15 @@ class Identity(FeatureMap):
         """Any: the rows themselves are the features."""
         return np.dtype(np.float32)
 
-    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
-        """The asked-for columns of X; a view of X unless `out` is given."""
+    def prepare(self, X: Array) -> Array:
+        """The rows themselves."""
+        return X
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """The asked-for columns; a view of the rows unless `out` is given."""
         if out is None:
-            return X[:, columns]
-        out[...] = X[:, columns]
+            return prepared[:, columns]
+        out[...] = prepared[:, columns]
         return out
 
     def to(self, backend: Backend) -> Self:

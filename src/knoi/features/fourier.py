@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator
@@ -31,8 +31,7 @@ class RandomFourier(FeatureMap):
 
     kind: ClassVar[str] = "random_fourier"
     kernel: StationaryKernel
-    W: Array  # (d, M)
-    phases: Array  # (M,)
+    turns: Array  # (d + 1, M): the frequencies W, and under them the phases b
     centre: Array  # (d,)
 
     @classmethod
@@ -64,36 +63,54 @@ class RandomFourier(FeatureMap):
             W.append(kernel.sample_frequencies(n_cols, DRAW_BLOCK, draw)[:, :size])
             turn = generator(seed, Purpose.PHASES, view, block)
             phases.append(turn.uniform(0, 2 * np.pi, DRAW_BLOCK)[:size])
-        weights, turns = np.concatenate(W, axis=1), np.concatenate(phases)
+        frequency, phase = np.concatenate(W, axis=1), np.concatenate(phases)
         if paired:
             pairs = rank // 2
-            last = turns[pairs:]  # an odd rank leaves one unpaired feature, which keeps its phase
-            turns = np.concatenate([np.tile([0.0, -np.pi / 2], pairs), last])
-            weights = np.repeat(weights, 2, axis=1)[:, :rank]
+            last = phase[pairs:]  # an odd rank leaves one unpaired feature, which keeps its phase
+            phase = np.concatenate([np.tile([0.0, -np.pi / 2], pairs), last])
+            frequency = np.repeat(frequency, 2, axis=1)[:, :rank]
         centre = np.mean(sample, axis=0, dtype=np.float64)
-        return cls(kernel, weights, turns, centre)
+        return cls(kernel, np.concatenate([frequency, phase[None, :]]), centre)
+
+    @property
+    def W(self) -> Array:
+        """Frequencies, (d, M)."""
+        return self.turns[:-1, :]
+
+    @property
+    def phases(self) -> Array:
+        """Phases b, (M,)."""
+        return self.turns[-1, :]
 
     @property
     def n_cols(self) -> int:
         """Columns of the input, d."""
-        return int(self.W.shape[0])
+        return int(self.turns.shape[0]) - 1
 
     @property
     def rank(self) -> int:
         """Columns of the output, M."""
-        return int(self.W.shape[1])
+        return int(self.turns.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """That of the frequencies."""
-        own: np.dtype[Any] = np.dtype(self.W.dtype)
+        own: np.dtype[Any] = np.dtype(self.turns.dtype)
         return own
 
-    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
-        """The formula, in place, for the asked-for columns."""
+    def prepare(self, X: Array) -> Array:
+        """Centred rows and a one, (b, d + 1): the product then adds the phase by itself."""
         xp = array_namespace(X)
-        F = xp.matmul(X - self.centre, self.W[:, columns], out=out)  # (b, columns)
-        F += self.phases[columns]
+        rows = xp.empty((X.shape[0], self.n_cols + 1), dtype=X.dtype, device=device(X))
+        rows[:, :-1] = X
+        rows[:, :-1] -= self.centre
+        rows[:, -1] = 1.0
+        return rows
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """The formula, in place, for the asked-for columns."""
+        xp = array_namespace(prepared)
+        F = xp.matmul(prepared, self.turns[:, columns], out=out)  # (b, columns)
         xp.cos(F, out=F)
         F *= (2 / self.rank) ** 0.5
         return F
@@ -101,11 +118,11 @@ class RandomFourier(FeatureMap):
     def to(self, backend: Backend) -> Self:
         """Frequencies, phases and centre on the backend."""
         place = backend.asarray
-        return replace(self, W=place(self.W), phases=place(self.phases), centre=place(self.centre))
+        return replace(self, turns=place(self.turns), centre=place(self.centre))
 
     def scratch_per_row(self) -> int:
-        """The centred row."""
-        return self.n_cols
+        """The prepared row."""
+        return self.n_cols + 1
 
     def state_dict(self) -> dict[str, Any]:
         """The drawn numbers themselves: no later version has to repeat the draw."""
@@ -122,4 +139,4 @@ class RandomFourier(FeatureMap):
         """The inverse of `state_dict`."""
         kernel = kernel_from_state(state["kernel"])
         assert isinstance(kernel, StationaryKernel)
-        return cls(kernel, state["W"], state["phases"], state["centre"])
+        return cls(kernel, np.concatenate([state["W"], state["phases"][None, :]]), state["centre"])

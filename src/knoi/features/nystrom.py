@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend
 from knoi.features.feature_map import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
+from knoi.kernels.landmark_values import KernelValues
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,25 @@ class KernelColumns(FeatureMap):
         own: np.dtype[Any] = np.dtype(self.landmarks.dtype)
         return own
 
-    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
+    @cached_property
+    def _values(self) -> KernelValues:
+        return self.kernel.against(self.landmarks)
+
+    def prepare(self, X: Array) -> Array:
+        """Rows as the kernel wants them."""
+        return self._values.prepare(X)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Kernel values against the asked-for landmarks."""
-        K = self.kernel(X, self.landmarks[columns, :])
-        if out is None:
-            return K
-        out[...] = K
-        return out
+        return self._values.block(prepared, columns, out)
 
     def to(self, backend: Backend) -> Self:
         """Landmarks on the backend."""
         return replace(self, landmarks=backend.asarray(self.landmarks))
 
     def scratch_per_row(self) -> int:
-        """The kernel's result and one temporary of its size, and the centred row."""
-        return 2 * self.rank + self.n_cols
+        """What the kernel takes."""
+        return self._values.scratch_per_row()
 
     def state_dict(self) -> dict[str, Any]:
         """Kernel and landmarks."""
@@ -109,18 +115,22 @@ class Nystrom(FeatureMap):
         """That of the landmarks."""
         return self.columns.dtype
 
-    def block(self, X: Array, columns: slice, out: Array | None = None) -> Array:
-        """Whitened kernel values; every block needs all of k(x, Z)."""
-        xp = array_namespace(X)
-        return xp.matmul(self.columns.transform(X), self.P[:, columns], out=out)
+    def prepare(self, X: Array) -> Array:
+        """All of k(x, Z), which every block needs."""
+        return self.columns.transform(X)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Whitened kernel values."""
+        xp = array_namespace(prepared)
+        return xp.matmul(prepared, self.P[:, columns], out=out)
 
     def to(self, backend: Backend) -> Self:
         """Landmarks and whitening on the backend."""
         return replace(self, columns=self.columns.to(backend), P=backend.asarray(self.P))
 
     def scratch_per_row(self) -> int:
-        """What the kernel columns take."""
-        return self.columns.scratch_per_row()
+        """The kernel columns, and what they take."""
+        return self.columns.rank + self.columns.scratch_per_row()
 
     def state_dict(self) -> dict[str, Any]:
         """Kernel columns and whitening."""

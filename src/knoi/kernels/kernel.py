@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.exceptions import InputError, InputTypeError
+from knoi.kernels.landmark_values import EachTime, KernelValues
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Kernel(ABC):
     @abstractmethod
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), floats of one dtype, as (n, m)."""
+
+    def against(self, Z: Array) -> KernelValues:
+        """k(., Z) for fixed landmarks Z (m, d), what depends on them alone computed once."""
+        return EachTime(self, Z)
 
     @abstractmethod
     def diag(self, X: Array) -> Array:

@@ -20,6 +20,7 @@ from knoi.kernels.distances import (
     widths_per_unit,
 )
 from knoi.kernels.kernel import WidthKernel, positive_number, register
+from knoi.kernels.landmark_values import GaussianValues, KernelValues
 from knoi.kernels.width import median_width
 
 
@@ -66,6 +67,10 @@ class RBF(StationaryKernel):
         K = squared_euclidean(Xs, Zs)  # (n, m)
         K *= -0.5 * widths_per_unit(scale, width, K) ** 2
         return xp.exp(K, out=K)
+
+    def against(self, Z: Array) -> KernelValues:
+        """One product and an exponential, where that keeps enough digits."""
+        return GaussianValues.within_precision(Z, self.decided_width) or super().against(Z)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""

@@ -1,0 +1,210 @@
+"""One step of KNOI: its parts handed in, its state a value, a bad step undone and shortened."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.engine import Engine
+from knoi.exceptions import InputError
+from knoi.solvers.noi import Coupling, Head, MinibatchFeatures, ViewState, couple, descend
+from knoi.solvers.precondition import Preconditioner
+
+# A minibatch whose total correlation falls below this part of what it was shows a collapse ...
+COLLAPSED = 0.5
+# ... and one that keeps this part of it confirms the weights it was projected with.
+CONFIRMED = 0.98
+# The learning rate is multiplied by this when a step is undone.
+SHORTENING = 0.5
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Weights that a minibatch they had not seen has confirmed: what a bad step goes back to."""
+
+    U: Array  # (Mx, L)
+    V: Array  # (My, L)
+    correlation: float | None  # None: to be measured on the next minibatch
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All that a step changes."""
+
+    x: ViewState
+    y: ViewState
+    head: Head = Head()
+    steps: int = 0
+    samples: int = 0
+    shortened: float = 1.0  # how much bad steps have cut the learning rate
+    anchor: Anchor | None = None
+    average: tuple[Array, Array] | None = None  # of U and of V
+
+    def state_dict(self, backend: Backend) -> dict[str, Any]:
+        """Plain values and NumPy arrays."""
+        arrays = {"U": self.x.U, "V": self.y.U, "U_velocity": self.x.velocity}
+        arrays["V_velocity"] = self.y.velocity
+        if self.anchor is not None:
+            arrays |= {"anchor_U": self.anchor.U, "anchor_V": self.anchor.V}
+        if self.average is not None:
+            arrays |= {"average_U": self.average[0], "average_V": self.average[1]}
+        state: dict[str, Any] = {name: backend.to_numpy(array) for name, array in arrays.items()}
+        if self.head.means is not None and self.head.covariances is not None:
+            state |= {"mean_x": self.head.means[0], "mean_y": self.head.means[1]}
+            state |= {"Sxx": self.head.covariances[0], "Syy": self.head.covariances[1]}
+        state |= {"steps": self.steps, "samples": self.samples, "shortened": self.shortened}
+        state["anchor_correlation"] = None if self.anchor is None else self.anchor.correlation
+        return state
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any], backend: Backend) -> Self:
+        """The inverse of `state_dict`."""
+        place = backend.asarray
+        head, anchor, average = Head(), None, None
+        if "Sxx" in state:
+            head = Head((state["mean_x"], state["mean_y"]), (state["Sxx"], state["Syy"]))
+        if "anchor_U" in state:
+            U, V = place(state["anchor_U"]), place(state["anchor_V"])
+            anchor = Anchor(U, V, state["anchor_correlation"])
+        if "average_U" in state:
+            average = place(state["average_U"]), place(state["average_V"])
+        return cls(
+            ViewState(place(state["U"]), place(state["U_velocity"])),
+            ViewState(place(state["V"]), place(state["V_velocity"])),
+            head,
+            int(state["steps"]),
+            int(state["samples"]),
+            float(state["shortened"]),
+            anchor,
+            average,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one minibatch showed, of the weights before the step."""
+
+    loss: float
+    correlation: float  # of the minibatch's own scores, the n_components largest
+    learning_rate: float
+    undone: bool
+    scores: tuple[NDArray[Any], NDArray[Any]]  # (b, L) of the weights before the step
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """The length of step t: `rate`, falling as fall / t once that is shorter.
+
+    A step of fall / t weighs all minibatches so far alike (fall = 1) or the recent ones more: noise
+    averages out as samples come in, and no number of samples has to be known beforehand.
+    """
+
+    rate: float
+    fall: float | None  # None: the rate stays
+
+    def __call__(self, step: int) -> float:
+        """The length of step number `step`, counted from 0."""
+        return self.rate if self.fall is None else min(self.rate, self.fall / (step + 1))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a minibatch changes the weights."""
+
+    features: tuple[MinibatchFeatures, MinibatchFeatures]
+    precondition: tuple[Preconditioner, Preconditioner]
+    step_sizes: tuple[StepSize, StepSize]
+    n_components: int
+    rho: float
+    momentum: float
+    weight_decay: float
+    average_from: int | None  # step from which weights are averaged
+    backend: Backend
+    engine: Engine
+
+    def step(self, before: Weights, x: NDArray[Any], y: NDArray[Any]) -> tuple[Weights, Outcome]:
+        """Project, couple, and descend; or undo what a collapsed minibatch shows was bad."""
+        scores = self._project(before, x, y)
+        after = replace(before, steps=before.steps + 1, samples=before.samples + len(x))
+        finite = all(np.isfinite(s).all() for s in scores)
+        coupling = couple(before.head, scores, self.rho) if finite else None
+        correlation = (
+            float(coupling.correlations[: self.n_components].sum()) if coupling else float("nan")
+        )
+        rate = self.step_sizes[0](before.steps) * before.shortened
+        outcome = Outcome(
+            coupling.loss if coupling else float("inf"), correlation, rate, False, scores
+        )
+        if coupling is None or _collapsed(correlation, before.anchor):
+            return self._undo(after), replace(outcome, undone=True)
+        return self._descend(_confirm(after, before, correlation), coupling), outcome
+
+    def _project(
+        self, weights: Weights, x: NDArray[Any], y: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        scores = []
+        for work, rows, view in zip(self.features, (x, y), (weights.x, weights.y), strict=True):
+            work.load(self.backend.asarray(rows))
+            P = self.backend.to_numpy(work.project(view.U, self.engine))
+            scores.append(P.astype(np.float64))
+        return scores[0], scores[1]
+
+    def _descend(self, weights: Weights, coupling: Coupling) -> Weights:
+        views = []
+        for v, view in enumerate((weights.x, weights.y)):
+            R = coupling.residuals[v]
+            R = self.backend.asarray(R / len(R))
+            G = self.features[v].gradient(R, self.engine)
+            step = self.step_sizes[v](weights.steps - 1) * weights.shortened
+            direction = self.precondition[v](G)
+            views.append(descend(view, direction, step, self.momentum, self.weight_decay))
+        moved = replace(weights, x=views[0], y=views[1], head=coupling.head)
+        if self.average_from is None or moved.steps <= self.average_from:
+            return moved
+        return replace(moved, average=self._averaged(moved))
+
+    def _averaged(self, weights: Weights) -> tuple[Array, Array]:
+        new = (weights.x.U, weights.y.U)
+        if weights.average is None or self.average_from is None:
+            return new
+        # Weights grow with the square of the number: the tail counts, the start is forgotten.
+        share = 3 / (weights.steps - self.average_from + 2)
+        U, V = (old + share * (now - old) for old, now in zip(weights.average, new, strict=True))
+        return U, V
+
+    def _undo(self, weights: Weights) -> Weights:
+        """Back to the anchor, at rest, with shorter steps; its correlation is measured anew."""
+        if weights.anchor is None:
+            raise InputError(
+                "the features of the first minibatch are not finite or its scores do not vary. "
+                "Check the scale of the data, or standardise it."
+            )
+        anchor = weights.anchor
+        views = [ViewState(U, self.backend.zeros(tuple(U.shape))) for U in (anchor.U, anchor.V)]
+        return replace(
+            weights,
+            x=views[0],
+            y=views[1],
+            head=Head(),
+            shortened=weights.shortened * SHORTENING,
+            anchor=replace(anchor, correlation=None),
+            average=None,
+        )
+
+
+def _collapsed(correlation: float, anchor: Anchor | None) -> bool:
+    if anchor is None or anchor.correlation is None:
+        return False
+    return not correlation >= COLLAPSED * anchor.correlation
+
+
+def _confirm(after: Weights, before: Weights, correlation: float) -> Weights:
+    """The weights before the step become the anchor if this minibatch speaks for them."""
+    old = before.anchor
+    if old is not None and old.correlation is not None:
+        if correlation < CONFIRMED * old.correlation:
+            return after
+    return replace(after, anchor=Anchor(before.x.U, before.y.U, correlation))

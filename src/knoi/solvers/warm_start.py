@@ -1,0 +1,112 @@
+"""Where training starts: the exact solution for few of the features on few of the rows.
+
+It costs seconds and stands where a random start arrives after a hundred thousand samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.blocks import even_slices
+from knoi.engine import Engine
+from knoi.features import FeatureMap
+from knoi.features.nystrom import KernelColumns, Nystrom
+from knoi.solvers.exact import solve_primal
+from knoi.solvers.moments import Moments
+
+# Features of the small problem, and rows for each of them: enough to solve it without overfitting.
+FEATURES = 1024
+ROWS_PER_FEATURE = 10
+# Regularisations tried on rows left out of the small problem, relative to the total variance.
+REGULARISERS = (1e-3, 1e-4, 1e-5, 1e-6)
+CHUNK_ROWS = 2048
+
+
+def rows_wanted(rank: int) -> int:
+    """Rows of each view that a warm start makes use of."""
+    return ROWS_PER_FEATURE * min(rank, FEATURES)
+
+
+@dataclass(frozen=True)
+class _Leading:
+    """The first r features of a view, whitened if they are kernel columns."""
+
+    features: FeatureMap
+    r: int
+    P: Array | None  # (r, r') whitens kernel columns
+    backend: Backend
+
+    @classmethod
+    def of(cls, features: FeatureMap, r: int, backend: Backend) -> "_Leading":
+        if not isinstance(features, KernelColumns):
+            return cls(features, r, None, backend)
+        landmarks = backend.to_numpy(features.landmarks)[:r]
+        P = Nystrom.fit(landmarks, features.kernel).P
+        return cls(features, r, backend.asarray(P), backend)
+
+    @property
+    def rank(self) -> int:
+        return self.r if self.P is None else int(self.P.shape[1])
+
+    def __call__(self, X: NDArray[Any]) -> Array:
+        prepared = self.features.prepare(self.backend.asarray(X))
+        Phi = self.features.block(prepared, slice(0, self.r))
+        return Phi if self.P is None else Phi @ self.P
+
+    def pieces(self, X: NDArray[Any], engine: Engine) -> list[Array]:
+        """Features of the rows of X, some rows at a time."""
+        return engine.map(lambda piece: self(X[piece]), even_slices(len(X), CHUNK_ROWS))
+
+    def weights(self, w: NDArray[Any]) -> Array:
+        """Weights on these features as weights on all M, zero for the others."""
+        U = self.backend.zeros((self.features.rank, w.shape[1]))
+        w = self.backend.asarray(w)
+        U[: self.r, :] = w if self.P is None else self.P @ w
+        return U
+
+
+def warm_start(
+    maps: tuple[FeatureMap, FeatureMap],
+    sample: tuple[NDArray[Any], NDArray[Any]],
+    directions: int,
+    backend: Backend,
+    engine: Engine,
+) -> tuple[Array, Array] | None:
+    """U (Mx, k) and V (My, k) for k directions; None if the sample is too small to say anything.
+
+    Every fifth row is left out of the small problem and chooses its regularisation.
+    """
+    n = len(sample[0])
+    r = min(FEATURES, n // ROWS_PER_FEATURE, *(features.rank for features in maps))
+    if r < directions:
+        return None
+    held = np.arange(n) % 5 == 4
+    small = [_Leading.of(features, r, backend) for features in maps]
+    if min(one.rank for one in small) < directions:
+        return None
+    moments = Moments((small[0].rank, small[1].rank), backend)
+    fitted, judged = (
+        [phi.pieces(rows[part], engine) for phi, rows in zip(small, sample, strict=True)]
+        for part in (~held, held)
+    )
+    for Phi, Psi in zip(*fitted, strict=True):
+        moments.update(Phi, Psi)
+    Phi, Psi = (np.vstack([backend.to_numpy(piece) for piece in pieces]) for pieces in judged)
+    best, reached = None, -1.0
+    for reg in REGULARISERS:
+        solution = solve_primal(moments.covariances(consume=False), directions, (reg, reg), backend)
+        correlation = _total_correlation(Phi @ solution.U, Psi @ solution.V)
+        if correlation > reached:
+            best, reached = solution, correlation
+    assert best is not None
+    return small[0].weights(best.U), small[1].weights(best.V)
+
+
+def _total_correlation(P: NDArray[Any], Q: NDArray[Any]) -> float:
+    """Sum over columns of their correlation, (n, k) each."""
+    P, Q = P - P.mean(axis=0), Q - Q.mean(axis=0)
+    norms = np.sqrt(np.sum(P * P, axis=0) * np.sum(Q * Q, axis=0))
+    return float(np.sum(np.sum(P * Q, axis=0) / np.maximum(norms, np.finfo(np.float64).tiny)))
