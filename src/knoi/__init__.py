@@ -11,6 +11,7 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "FourierCCA": "knoi.estimators.primal",
+    "KNOI": "knoi.estimators.stochastic",
     "KernelCCA": "knoi.estimators.dual",
     "KnoiError": "knoi.exceptions",
     "LinearCCA": "knoi.estimators.primal",

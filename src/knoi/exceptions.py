@@ -9,6 +9,7 @@ KnoiError
 ├── MemoryBudgetError (MemoryError)       the work does not fit the stated `memory_budget`
 ├── MissingExtraError (ImportError)       an optional dependency is needed; names the pip command
 └── ModelFileError (ValueError)           a model file that is truncated, altered or foreign
+    └── CheckpointError                   ... or a checkpoint that is of another run
 
 Each message says what came, what was wanted and what to do.
 """
@@ -53,3 +54,7 @@ class MissingExtraError(KnoiError, ImportError):
 
 class ModelFileError(KnoiError, ValueError):
     """A model file is truncated, altered, foreign or of a newer format."""
+
+
+class CheckpointError(ModelFileError):
+    """A checkpoint is of another run, or cannot be where it is wanted."""

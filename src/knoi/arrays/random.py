@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     PHASES = 2
     LANDMARKS = 3
     STREAM = 4
+    START = 5
+    POWER = 6
 
 
 def generator(seed: int, *address: int) -> np.random.Generator:

@@ -5,12 +5,13 @@ from pathlib import Path
 from knoi.estimators.base import BaseCCA
 from knoi.estimators.dual import KernelCCA
 from knoi.estimators.primal import FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.stochastic import KNOI
 from knoi.exceptions import ModelFileError
 from knoi.persistence import read_model
 
-__all__ = ["ESTIMATORS", "FourierCCA", "KernelCCA", "LinearCCA", "NystromCCA", "load"]
+__all__ = ["ESTIMATORS", "KNOI", "FourierCCA", "KernelCCA", "LinearCCA", "NystromCCA", "load"]
 
-ESTIMATORS: tuple[type[BaseCCA], ...] = (LinearCCA, KernelCCA, FourierCCA, NystromCCA)
+ESTIMATORS: tuple[type[BaseCCA], ...] = (LinearCCA, KernelCCA, FourierCCA, NystromCCA, KNOI)
 
 
 def load(path: str | Path) -> BaseCCA:

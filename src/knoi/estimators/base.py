@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.parameters import check_domain, count
 from knoi.exceptions import InputError, ModelFileError
+from knoi.features import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
@@ -37,6 +38,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
     memory_budget: Any
     n_jobs: int | None
     device: str | None
+    _facts: ClassVar[tuple[str, ...]] = ()  # fitted attributes of plain values, for the model file
 
     @abstractmethod
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
@@ -109,9 +111,10 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         plain, tensors = flatten_state(self.projection_.state_dict())
         header = {
             "class": type(self).__name__,
-            "params": {name: _portable(v) for name, v in self.get_params(deep=False).items()},
+            "params": {name: portable(v) for name, v in self.get_params(deep=False).items()},
             "projection": plain,
             "feature_names": _names(self),
+            "facts": {name: getattr(self, name) for name in self._facts},
         }
         write_model(path, header, tensors)
 
@@ -128,9 +131,15 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
                 f"{path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
                 "knoi.load, which finds the class by itself."
             )
-        estimator = cls(**{name: _from_portable(v) for name, v in header["params"].items()})
-        state = unflatten_state(header["projection"], model.tensors)
-        estimator._keep(Projection.from_state_dict(state))
+        projection = Projection.from_state_dict(
+            unflatten_state(header["projection"], model.tensors)
+        )
+        maps = projection.x.features, projection.y.features
+        params = {name: _from_portable(v, maps) for name, v in header["params"].items()}
+        estimator = cls(**params)
+        estimator._keep(projection)
+        for name, value in header.get("facts", {}).items():
+            setattr(estimator, name, value)
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
         estimator.n_features_y_ = estimator.projection_.y.features.n_cols
         if header["feature_names"] is not None:
@@ -252,20 +261,28 @@ def _names(estimator: Any) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
     """A constructor parameter as JSON; a generator is consumed by fitting and not kept."""
     if isinstance(value, Kernel):
         return {"kernel": value.state_dict()}
+    if isinstance(value, FeatureMap):
+        return {"feature_map": value.kind}  # its arrays are in the projection
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, list | tuple):
-        return [_portable(one) for one in value]
+        return [portable(one) for one in value]
     if isinstance(value, np.random.RandomState | np.random.Generator):
         return None
     return value
 
 
-def _from_portable(value: Any) -> Any:
+def _from_portable(value: Any, maps: tuple[FeatureMap, ...]) -> Any:
+    """The parameter again; feature maps are those of the projection, `maps`."""
     if isinstance(value, dict):
-        return kernel_from_state(value["kernel"])
+        if "kernel" in value:
+            return kernel_from_state(value["kernel"])
+        return maps[0] if len(maps) == 1 else maps
     if isinstance(value, list):
-        return tuple(_from_portable(one) for one in value)
+        views = [(one,) for one in maps] if len(value) == len(maps) else [maps] * len(value)
+        return tuple(_from_portable(one, own) for one, own in zip(value, views, strict=True))
     return value

@@ -48,6 +48,59 @@ def regulariser(name: str, value: Any) -> float:
     return float(value)
 
 
+def rank_for(rank: Any, n_components: int) -> int:
+    """A rank that can hold the components."""
+    checked = count("rank", rank)
+    if checked < count("n_components", n_components):
+        raise InputError(
+            f"rank={rank} is below n_components={n_components}: features of that rank hold no more "
+            "components. Raise rank (a few thousand is usual) or lower n_components."
+        )
+    return checked
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number >= 0."""
+    return 0 if not isinstance(value, bool) and value == 0 else count(name, value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputTypeError(f"{name}={value!r}: wanted True or False.")
+    return bool(value)
+
+
+def positive(name: str, value: Any, *, infinite: bool = False) -> float:
+    """A number > 0, finite unless `infinite`."""
+    number = _real(name, value, "a number > 0")
+    if not number > 0 or (number == np.inf and not infinite):
+        raise InputError(f"{name}={value!r}: wanted a {'' if infinite else 'finite '}number > 0.")
+    return number
+
+
+def at_least_zero(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    number = _real(name, value, "a number >= 0")
+    if not 0 <= number < np.inf:
+        raise InputError(f"{name}={value!r}: wanted a finite number >= 0.")
+    return number
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number in [0, 1)."""
+    number = _real(name, value, "a number from 0 to below 1")
+    if not 0 <= number < 1:
+        raise InputError(f"{name}={value!r}: wanted a number from 0 to below 1.")
+    return number
+
+
+def _real(name: str, value: Any, wanted: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name}={value!r}: wanted {wanted}.")
+    return float(value)
+
+
 def kernels_for(
     kernel: Any, width: Any, pairs: PairSource, seed: int
 ) -> tuple[tuple[Kernel, Kernel], RowPair]:

@@ -15,11 +15,13 @@ from knoi.estimators.parameters import (
     WIDTH_SAMPLE,
     check_domain,
     count,
+    flag,
     kernels_for,
     one_per_view,
+    rank_for,
     regulariser,
 )
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, select_landmarks
 from knoi.projection import Projection, ViewProjection
@@ -318,10 +320,9 @@ class FourierCCA(MomentCCA):
         self.device = device
 
     def _fit_maps(self, pairs: PairSource) -> Maps:
-        rank = _rank_for(self.rank, self.n_components)
+        rank = rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
-        if not isinstance(self.paired, bool):
-            raise InputTypeError(f"paired={self.paired!r}: wanted True or False.")
+        flag("paired", self.paired)
         kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
         x, y = (
             RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
@@ -390,7 +391,7 @@ class NystromCCA(MomentCCA):
         self.device = device
 
     def _fit_maps(self, pairs: PairSource) -> Maps:
-        rank = min(_rank_for(self.rank, self.n_components), pairs.n_rows)
+        rank = min(rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
         kernels, _ = kernels_for(self.kernel, self.width, pairs, seed)
         # Uniform landmarks are the sample itself; choosier rules want something to choose from.
@@ -411,13 +412,3 @@ def _ranks(maps: Maps) -> tuple[int, int]:
 def _samples(pairs: PairSource, n: int, seed: int) -> list[NDArray[Any]]:
     """Random rows of each view, (n, d), in the precision that features are computed in."""
     return [rows.astype(pairs.dtype, copy=False) for rows in pairs.sample(n, seed)]
-
-
-def _rank_for(rank: Any, n_components: int) -> int:
-    checked = count("rank", rank)
-    if checked < count("n_components", n_components):
-        raise InputError(
-            f"rank={rank} is below n_components={n_components}: features of that rank hold no more "
-            "components. Raise rank (a few thousand is usual) or lower n_components."
-        )
-    return checked

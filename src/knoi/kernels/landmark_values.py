@@ -20,7 +20,7 @@ class KernelValues(Protocol):
         ...
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """k of prepared rows against landmarks `columns`, (n, columns), in `out` if given."""
+        """K of prepared rows against landmarks `columns`, (n, columns), in `out` if given."""
         ...
 
     def scratch_per_row(self) -> int:

@@ -75,7 +75,12 @@ def component_correlations(Zx: Any, Zy: Any) -> Float64:
 
 
 def total_correlation(
-    Zx: Any, Zy: Any, measure: Measure = "refit", *, fit_on: tuple[Any, Any] | None = None
+    Zx: Any,
+    Zy: Any,
+    measure: Measure = "refit",
+    *,
+    fit_on: tuple[Any, Any] | None = None,
+    n_components: int | None = None,
 ) -> float:
     """Total canonical correlation of two projections, by one of its two measures.
 
@@ -89,6 +94,8 @@ def total_correlation(
     fit_on : (Zx_train, Zy_train), optional
         For "fitted": align the components first by a linear CCA fitted on these training
         projections. For projections no CCA has aligned yet; the widths may then differ.
+    n_components : int, optional
+        Add up only this many leading components; all of them by default.
 
     Returns
     -------
@@ -114,9 +121,9 @@ def total_correlation(
                 'fit_on was given with measure="refit", which fits on the projections it scores. '
                 'Leave fit_on out, or pass measure="fitted".'
             )
-        return float(canonical_correlations(Zx, Zy).sum())
+        return float(canonical_correlations(Zx, Zy)[:n_components].sum())
     if fit_on is None:
-        return float(component_correlations(Zx, Zy).sum())
+        return float(component_correlations(Zx, Zy)[:n_components].sum())
 
     Zx, Zy = paired_projections(Zx, Zy, same_width=False)
     names = ("fit_on[0]", "fit_on[1]")
@@ -124,7 +131,8 @@ def total_correlation(
     refuse_unequal_width(Zx, Zx_train, ("Zx", names[0]))
     refuse_unequal_width(Zy, Zy_train, ("Zy", names[1]))
     cca = _linear_cca(Zx_train, Zy_train)
-    return float(component_correlations(cca.x.project(Zx), cca.y.project(Zy)).sum())
+    aligned = component_correlations(cca.x.project(Zx), cca.y.project(Zy))
+    return float(aligned[:n_components].sum())
 
 
 @dataclass(frozen=True)

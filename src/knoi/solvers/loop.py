@@ -9,6 +9,8 @@ from knoi.arrays.backend import Array, Backend
 from knoi.data.stream import Batch, Position
 from knoi.solvers.rule import Outcome, Rule, Weights
 
+BEGINNING = Position()
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -25,7 +27,7 @@ class Run:
     """Everything that decides how training goes on: a checkpoint is its `state_dict`."""
 
     weights: Weights
-    position: Position = Position()
+    position: Position = BEGINNING
     seconds: float = 0.0
     history: tuple[Mapping[str, Any], ...] = ()
     best: Snapshot | None = None

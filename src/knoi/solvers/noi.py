@@ -106,7 +106,7 @@ class MinibatchFeatures:
             columns = self._blocks[k]
             out = G[columns, :]
             if self._kept is not None:
-                matmul(self._kept[k].T, R, out=out)
+                matmul(self._kept[k][: R.shape[0], :].T, R, out=out)
                 return
             out[...] = 0.0
             for rows in even_slices(int(R.shape[0]), self._tile_rows):

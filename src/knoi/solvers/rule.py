@@ -17,6 +17,7 @@ from knoi.solvers.precondition import Preconditioner
 COLLAPSED = 0.5
 # ... and one that keeps this part of it confirms the weights it was projected with.
 CONFIRMED = 0.98
+EMPTY_HEAD = Head()
 # The learning rate is multiplied by this when a step is undone.
 SHORTENING = 0.5
 
@@ -36,12 +37,17 @@ class Weights:
 
     x: ViewState
     y: ViewState
-    head: Head = Head()
+    head: Head = EMPTY_HEAD
     steps: int = 0
     samples: int = 0
     shortened: float = 1.0  # how much bad steps have cut the learning rate
     anchor: Anchor | None = None
     average: tuple[Array, Array] | None = None  # of U and of V
+
+    @property
+    def result(self) -> tuple[Array, Array]:
+        """U and V as training would end now: the average, where there is one."""
+        return (self.x.U, self.y.U) if self.average is None else self.average
 
     def state_dict(self, backend: Backend) -> dict[str, Any]:
         """Plain values and NumPy arrays."""
@@ -138,7 +144,7 @@ class Rule:
         outcome = Outcome(
             coupling.loss if coupling else float("inf"), correlation, rate, False, scores
         )
-        if coupling is None or _collapsed(correlation, before.anchor):
+        if coupling is None or collapsed(correlation, before.anchor):
             return self._undo(after), replace(outcome, undone=True)
         return self._descend(_confirm(after, before, correlation), coupling), outcome
 
@@ -195,7 +201,8 @@ class Rule:
         )
 
 
-def _collapsed(correlation: float, anchor: Anchor | None) -> bool:
+def collapsed(correlation: float, anchor: Anchor | None) -> bool:
+    """Whether a total correlation shows that the views fell apart since the anchor."""
     if anchor is None or anchor.correlation is None:
         return False
     return not correlation >= COLLAPSED * anchor.correlation
@@ -204,7 +211,7 @@ def _collapsed(correlation: float, anchor: Anchor | None) -> bool:
 def _confirm(after: Weights, before: Weights, correlation: float) -> Weights:
     """The weights before the step become the anchor if this minibatch speaks for them."""
     old = before.anchor
-    if old is not None and old.correlation is not None:
-        if correlation < CONFIRMED * old.correlation:
-            return after
+    known = old is not None and old.correlation is not None
+    if known and correlation < CONFIRMED * old.correlation:
+        return after
     return replace(after, anchor=Anchor(before.x.U, before.y.U, correlation))

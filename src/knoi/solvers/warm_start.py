@@ -31,6 +31,15 @@ def rows_wanted(rank: int) -> int:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Weights to start from, U (Mx, k) and V (My, k), and what was learned on the way."""
+
+    weights: tuple[Array, Array]
+    reg: float  # the regularisation that did best, relative to the total variance
+    n_rows: int  # on this many rows
+
+
+@dataclass(frozen=True)
 class _Leading:
     """The first r features of a view, whitened if they are kernel columns."""
 
@@ -74,8 +83,8 @@ def warm_start(
     directions: int,
     backend: Backend,
     engine: Engine,
-) -> tuple[Array, Array] | None:
-    """U (Mx, k) and V (My, k) for k directions; None if the sample is too small to say anything.
+) -> Start | None:
+    """Weights for k directions; None if the sample is too small to say anything.
 
     Every fifth row is left out of the small problem and chooses its regularisation.
     """
@@ -95,14 +104,15 @@ def warm_start(
     for Phi, Psi in zip(*fitted, strict=True):
         moments.update(Phi, Psi)
     Phi, Psi = (np.vstack([backend.to_numpy(piece) for piece in pieces]) for pieces in judged)
-    best, reached = None, -1.0
+    best, reached, chosen = None, -np.inf, 0.0
     for reg in REGULARISERS:
         solution = solve_primal(moments.covariances(consume=False), directions, (reg, reg), backend)
         correlation = _total_correlation(Phi @ solution.U, Psi @ solution.V)
         if correlation > reached:
-            best, reached = solution, correlation
-    assert best is not None
-    return small[0].weights(best.U), small[1].weights(best.V)
+            best, reached, chosen = solution, correlation, reg
+    if best is None:
+        return None
+    return Start((small[0].weights(best.U), small[1].weights(best.V)), chosen, int(moments.n))
 
 
 def _total_correlation(P: NDArray[Any], Q: NDArray[Any]) -> float:

@@ -1,0 +1,191 @@
+"""How a stochastic fit will go: every choice that depends on sizes and bytes, made once.
+
+A plan is plain values, so that a checkpoint can carry it: a run resumed where less memory happens
+to be free must still take the same steps.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from knoi.arrays.blocks import format_bytes
+from knoi.exceptions import InputError, MemoryBudgetError
+from knoi.solvers.noi import BLOCK_COLUMNS, TILE_ROWS
+from knoi.solvers.precondition import Columns, LowRank
+
+Approximation = Literal["nystrom", "fourier", "identity", "given"]
+Precondition = Literal["columns", "low_rank"]
+
+# The paper's minibatch, and the largest of the accelerated solver; in between it has as many rows
+# as there are landmarks, so that preconditioning costs less than the features do.
+BATCH_ROWS = 2500
+MOST_BATCH_ROWS = 10_000
+# Directions learned beyond n_components: the last of those wanted converge far sooner when they
+# are not the last of those learned.
+EXTRA_DIRECTIONS = 30
+# Rows held out to watch the fit, at most; and rows below which none are.
+MOST_HELD_OUT = 5000
+FEWEST_ROWS_TO_HOLD_OUT = 1000
+# Samples to see when the number of epochs is left open.
+SAMPLES_WANTED = 1_000_000
+MOST_EPOCHS = 100
+# Arrays of M x L a view at the peak of a step: weights, velocity, gradient, direction, the new
+# weights and velocity, the anchor, the average, the best snapshot, one temporary.
+WEIGHT_ARRAYS = 10
+# Minibatches' worth of rows that the stream and the step hold.
+BATCHES_ALIVE = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choices, in the order they are made."""
+
+    seed: int
+    approximation: tuple[Approximation, Approximation]
+    rank: tuple[int, int]
+    precondition: tuple[Precondition | None, Precondition | None]
+    n_held_out: int
+    batch_size: int
+    directions: int
+    keep_features: bool
+    window_bytes: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "Plan":
+        """The inverse of `state_dict`."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in state.items()})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, checked; None where the plan is to choose."""
+
+    n_components: int
+    rank: tuple[int, int]
+    approximation: tuple[str, str]  # "auto" where the plan is to choose
+    stationary: tuple[bool, bool]
+    precondition: str | None
+    batch_size: int | None
+    extra_directions: int | None
+    held_out: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What there is: rows, columns, bytes."""
+
+    n_rows: int
+    n_cols: tuple[int, int]
+    row_bytes: int
+    itemsize: int
+    budget: int
+    n_workers: int
+
+
+def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
+    """Choose what was left open; raise if what was asked for cannot be."""
+    n_held_out = _held_out_rows(request.held_out, sizes.n_rows)
+    n_train = sizes.n_rows - n_held_out
+    views = [_choose_view(request, sizes, v, n_train) for v in (0, 1)]
+    approximation = tuple(view[0] for view in views)
+    rank = tuple(view[1] for view in views)
+    precondition = tuple(view[2] for view in views)
+    batch_size = _batch_size(request, views, n_train)
+    extra = request.extra_directions
+    if extra is None:
+        extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
+    L = request.n_components
+    directions = max(L, min(L + extra, *rank, batch_size - 1))
+    held = _held_bytes(sizes, rank, precondition, directions)
+    batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.n_cols) * sizes.itemsize)
+    batch += 6 * 8 * batch_size * directions
+    scratch = sizes.n_workers * TILE_ROWS * 3 * BLOCK_COLUMNS * sizes.itemsize
+    left = sizes.budget - held - batch - scratch
+    if left < 0:
+        raise MemoryBudgetError(
+            f"KNOI with rank {max(rank)} and minibatches of {batch_size} rows needs about "
+            f"{format_bytes(held + batch + scratch)} but memory_budget is "
+            f"{format_bytes(sizes.budget)}. Lower rank or batch_size, or raise memory_budget."
+        )
+    features = batch_size * sum(rank) * sizes.itemsize
+    keep = features <= left * 3 // 4
+    return Plan(
+        seed,
+        approximation,  # type: ignore[arg-type]
+        rank,  # type: ignore[arg-type]
+        precondition,  # type: ignore[arg-type]
+        n_held_out,
+        batch_size,
+        directions,
+        keep,
+        batch + (left - features if keep else left) // 2,
+    )
+
+
+def epochs_for(n_rows: int) -> int:
+    """Passes over the data when their number is left open: a million samples, at most 100."""
+    return min(MOST_EPOCHS, max(1, -(-SAMPLES_WANTED // n_rows)))
+
+
+def _held_out_rows(held_out: float, n_rows: int) -> int:
+    if held_out == 0 or n_rows < FEWEST_ROWS_TO_HOLD_OUT:
+        return 0
+    return min(MOST_HELD_OUT, int(held_out * n_rows))
+
+
+def _choose_view(
+    request: Request, sizes: Sizes, v: int, n_train: int
+) -> tuple[Approximation, int, Precondition | None]:
+    """Feature map, rank and preconditioner of one view."""
+    asked, rank = request.approximation[v], request.rank[v]
+    # A triangle a view may take two fifths of the budget, both together.
+    columns_fit = Columns.bytes_needed(min(rank, n_train), sizes.itemsize) <= sizes.budget // 5
+    if asked == "auto":
+        asked = "nystrom" if columns_fit or not request.stationary[v] else "fourier"
+    if asked == "nystrom":
+        rank = min(rank, n_train)
+    if asked == "identity":
+        rank = sizes.n_cols[v]
+    precondition = request.precondition
+    if precondition == "auto":
+        precondition = "columns" if asked == "nystrom" and columns_fit else "low_rank"
+    if precondition == "columns" and asked != "nystrom":
+        raise InputError(
+            f"precondition='columns' with approximation={asked!r}: it is for kernel columns. Set "
+            "approximation='nystrom', or precondition='low_rank', which takes any features."
+        )
+    return asked, rank, precondition  # type: ignore[return-value]
+
+
+def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
+    if request.batch_size is None:
+        wanted = [rank if choice == "columns" else BATCH_ROWS for _, rank, choice in views]
+        return min(n_train, max(BATCH_ROWS, min(MOST_BATCH_ROWS, max(wanted))))
+    b, L = request.batch_size, request.n_components
+    if b > n_train:
+        raise InputError(
+            f"batch_size={b} but there are {n_train} rows to train on. Set batch_size to at most "
+            f"{n_train}, or leave it None."
+        )
+    if b <= L:
+        raise InputError(
+            f"batch_size={b} with n_components={L}: a minibatch needs more rows than components to "
+            f"tell their covariance. Set batch_size to at least {10 * L}, or leave it None."
+        )
+    return b
+
+
+def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:
+    """What is held through the whole fit: maps, weights, preconditioners."""
+    held = 0
+    for v in (0, 1):
+        held += 2 * (sizes.n_cols[v] + 2) * rank[v] * sizes.itemsize
+        held += WEIGHT_ARRAYS * rank[v] * directions * sizes.itemsize
+        if precondition[v] == "columns":
+            held += Columns.bytes_needed(rank[v], sizes.itemsize)
+        elif precondition[v] == "low_rank":
+            held += LowRank.bytes_needed(rank[v], sizes.itemsize)
+    return held

@@ -1,0 +1,537 @@
+"""KNOI: kernel CCA for any number of rows, learned from minibatches."""
+
+import hashlib
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from knoi.arrays.backend import Backend, pick_backend
+from knoi.arrays.random import Purpose, View, generator, seed_from
+from knoi.callbacks.checkpoint import (
+    Checkpoint,
+    Interrupted,
+    load_run,
+    open_directory,
+    stored_identity,
+)
+from knoi.callbacks.history import History, as_columns
+from knoi.callbacks.progress import Progress, wants_progress
+from knoi.callbacks.stopping import OUT_OF_TIME, EarlyStop, TimeLimit
+from knoi.data.pairs import PairSource
+from knoi.data.stream import PairStream
+from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
+from knoi.estimators.parameters import (
+    at_least_zero,
+    count,
+    flag,
+    fraction,
+    kernels_for,
+    one_per_view,
+    positive,
+    rank_for,
+    whole,
+)
+from knoi.estimators.plan import Plan, Request, Sizes, epochs_for, make_plan
+from knoi.estimators.streaming import Stream
+from knoi.estimators.training import Maps, StepParameters, Training
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features import FeatureMap, Identity, KernelColumns, RandomFourier
+from knoi.features.landmarks import Selection, select_landmarks
+from knoi.kernels import Kernel, Linear, StationaryKernel, resolve
+from knoi.persistence import flatten_state
+from knoi.projection import Projection
+from knoi.solvers.loop import Callback, Run, train
+
+# What rows may be asked for beyond uniform landmarks, to choose among.
+CANDIDATES_PER_LANDMARK = 5
+# Evaluating rows held out takes at most about a tenth of the time.
+STEPS_PER_HELD_OUT_BATCH = 10
+APPROXIMATIONS = ("auto", "nystrom", "fourier")
+PRECONDITIONERS = ("auto", "columns", "low_rank", None)
+# Parameters that change how long a run goes on or what it shows, not the steps it takes.
+_NOT_IDENTITY = frozenset(
+    (
+        *("epochs", "max_time", "tol", "checkpoint", "checkpoint_seconds", "verbose"),
+        *("memory_budget", "random_state", "n_jobs", "device"),
+    )
+)
+
+
+class KNOI(BaseCCA):
+    r"""Approximate kernel CCA learned from minibatches, for millions of rows on a plain machine.
+
+    Minimises, in turn for each view, the distance between its projection and the whitened
+    projection of the other,
+    :math:`\min_U \frac{1}{b} \sum_i \| U^\top \phi_x(x_i) - S_{yy}^{-1/2} V^\top \phi_y(y_i) \|^2`,
+    by stochastic steps. The published algorithm (`precondition=None`) takes gradient steps; the
+    default multiplies each gradient by an approximate inverse of the covariance, starts from the
+    exact solution of a small problem, learns a few directions more than asked for and averages: it
+    needs a small fraction of the samples and no tuning.
+
+    Memory is O(b M) in blocks, time O(N M (dx + dy + 4 L)). Any data that `fit` accepts is streamed
+    in random order; nothing of size N is held.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    rank : int, default=4000
+        Features a view, M. More is more accurate; time grows with it. With kernel columns no more
+        than there are rows.
+    kernel : str, Kernel or a pair of these, default="rbf"
+        Any kernel; "linear" with the default `approximation` is linear CCA by stochastic steps
+        (with `precondition=None`: NOI, and AppGrad at `time_constant=0`).
+    width : float, "median" or a pair of these, default="median"
+        As in `FourierCCA`.
+    approximation : {"auto", "nystrom", "fourier"}, FeatureMap, or a pair of these, default="auto"
+        "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
+        time; "fourier": random Fourier features. "auto" takes "nystrom" where its rank x rank
+        matrices fit the memory, else "fourier". A fitted feature map is used as it is.
+    landmarks : {"uniform", "kmeans", "pivoted_cholesky"}, default="uniform"
+        How "nystrom" chooses them.
+    precondition : {"auto", "columns", "low_rank"} or None, default="auto"
+        "columns" inverts the kernel at the landmarks; "low_rank" slows down the top eigenvectors of
+        any features; "auto" takes the first where it can. None is the published algorithm: touch it
+        to compare.
+    learning_rate : float or None, default=None
+        A pure number: 1 is the inverse of the largest curvature a minibatch shows. None takes what
+        was measured to work everywhere. Published: the paper's eta in the convention of unscaled
+        features, where 1.0 is the authors' 0.01. Touch it only if `history_` shows undone steps.
+    fall : float or None, default=None
+        After a while step t has length fall / t, so that noise averages out; None chooses. Larger
+        trusts recent minibatches more; `numpy.inf` keeps the rate constant.
+    momentum : float or None, default=None
+        In [0, 1). Published: 0.995.
+    batch_size : int or None, default=None
+        Rows a minibatch, b. None: 2500, or as many as landmarks up to 10,000. Larger ones give less
+        noisy steps, smaller ones more of them.
+    time_constant : float, default=0.0
+        Weight of the OLD estimate of the L x L covariances, rho, in [0, 1). 0 takes each minibatch
+        alone; raise it towards 1 if minibatches must be so small (b < 10 L) that this is noisy.
+    weight_decay : float or None, default=None
+        Pull of the weights towards 0. Published: 1e-7 (the authors' 1e-5).
+    average : bool or None, default=None
+        Whether the result averages the weights of the later steps.
+    extra_directions : int or None, default=None
+        Directions learned beyond `n_components`, of which the best are kept. Published: 0.
+    epochs : int or None, default=None
+        Passes over the data. None: as many as make a million samples, at most 100.
+    max_time : float or None, default=None
+        Seconds after which training stops.
+    tol : float or None, default=1e-3
+        Training stops early when the held-out total correlation has risen by less than this part of
+        itself while the number of samples doubled; None never stops early.
+    held_out : float, default=0.1
+        Part of the rows (at most 5000) held out to watch the fit; the weights that do best on them
+        are kept. 0 trains on all rows, as do data of fewer than 1000 rows.
+    checkpoint : path or None, default=None
+        Directory to save the run to, every `checkpoint_seconds` and on Ctrl-C or SIGTERM;
+        `fit(X, Y, resume=True)` goes on from there as if nothing had happened.
+    checkpoint_seconds : float, default=60
+        Seconds between checkpoints.
+    verbose : bool or None, default=None
+        Whether to show progress, on standard error; None: on terminals only.
+    random_state : int, RandomState, Generator or None, default=None
+        Fixes features, minibatches and start.
+    memory_budget, n_jobs, device
+        As in `LinearCCA`.
+
+    Attributes
+    ----------
+    history_ : dict of lists
+        The learning curve, ready for a data frame: "step", "epoch", "samples", "seconds", "loss",
+        "correlation" (of the minibatch), "held_out" (fitted total correlation of the rows held out;
+        NaN if there are none), "learning_rate", "undone" (a step after which the views fell apart:
+        it was taken back, and the learning rate halved).
+    stopped_ : str
+        Why training ended: "epochs", "converged" or "out of time".
+    n_samples_seen_ : int
+        Samples stepped through.
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `FourierCCA`.
+
+    References
+    ----------
+    W. Wang and K. Livescu, Large-scale approximate kernel CCA, ICLR 2016.
+    S. Ma and M. Belkin, Diving into the shallows (EigenPro), NeurIPS 2017.
+    A. Rudi, L. Carratino and L. Rosasco, FALKON, NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from knoi import KNOI
+    >>> from knoi.data.synthetic import make_two_views
+    >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
+    >>> model = KNOI(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
+    >>> model.transform(views.X).shape
+    (3000, 1)
+    """
+
+    _facts = ("history_", "stopped_", "n_samples_seen_")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: int = 4000,
+        kernel: Any = "rbf",
+        width: Any = "median",
+        approximation: Any = "auto",
+        landmarks: Selection = "uniform",
+        precondition: str | None = "auto",
+        learning_rate: float | None = None,
+        fall: float | None = None,
+        momentum: float | None = None,
+        batch_size: int | None = None,
+        time_constant: float = 0.0,
+        weight_decay: float | None = None,
+        average: bool | None = None,
+        extra_directions: int | None = None,
+        epochs: int | None = None,
+        max_time: float | None = None,
+        tol: float | None = 1e-3,
+        held_out: float = 0.1,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+        verbose: bool | None = None,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.kernel = kernel
+        self.width = width
+        self.approximation = approximation
+        self.landmarks = landmarks
+        self.precondition = precondition
+        self.learning_rate = learning_rate
+        self.fall = fall
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.time_constant = time_constant
+        self.weight_decay = weight_decay
+        self.average = average
+        self.extra_directions = extra_directions
+        self.epochs = epochs
+        self.max_time = max_time
+        self.tol = tol
+        self.held_out = held_out
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.verbose = verbose
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def fit(self, X: Any, Y: Any, *, resume: bool = False) -> Self:
+        """Learn the projections from paired rows.
+
+        Parameters
+        ----------
+        X, Y : array-like, sparse, data frame, tensor, h5py/zarr array, or path, (n_samples, d)
+            The two views; row i of X belongs to row i of Y.
+        resume : bool, default=False
+            Go on from the checkpoint in the directory `checkpoint`, if there is one. It must be of
+            the same data and parameters, but for those that say how long to train.
+        """
+        self._resume = resume
+        try:
+            super().fit(X, Y)
+        finally:
+            del self._resume
+        self.__dict__.pop("_streaming", None)
+        return self
+
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        directory = None if self.checkpoint is None else open_directory(self.checkpoint)
+        earlier = stored_identity(directory) if directory is not None and self._resume else None
+        if self._resume and directory is None:
+            raise InputError(
+                "resume=True but checkpoint=None: there is nothing to resume from. Set checkpoint "
+                "to the directory of the run."
+            )
+        plan = self._plan(pairs, backend, engine, earlier)
+        train_pairs, held_out = pairs, None
+        if plan.n_held_out:
+            train_pairs, held_out = pairs.split(plan.n_held_out, plan.seed)
+        maps = self._fit_maps(plan, train_pairs)
+        training = self._training(plan, maps, train_pairs, held_out, backend, engine)
+        run = Run(training.start)
+        identity = self._identity(plan, maps, pairs)
+        if earlier is not None and directory is not None:
+            run = load_run(directory, identity, backend)
+            run = replace(run, stopped=None if run.stopped == OUT_OF_TIME else run.stopped)
+        run = self._train(run, training, train_pairs, directory, identity)
+        return self._end(run, training)
+
+    def _train(
+        self,
+        run: Run,
+        training: Training,
+        pairs: PairSource,
+        directory: Path | None,
+        identity: dict[str, Any],
+    ) -> Run:
+        """Step through the epochs that are left; save the end of the run too."""
+        plan = training.plan
+        epochs = epochs_for(pairs.n_rows) if self.epochs is None else count("epochs", self.epochs)
+        if run.stopped is not None or run.position.epoch >= epochs:
+            return run
+        stream = PairStream(
+            pairs,
+            plan.batch_size,
+            plan.seed,
+            window_bytes=plan.window_bytes,
+            epochs=epochs,
+            start=run.position,
+        )
+        callbacks, progress = self._callbacks(training, epochs * stream.batches_per_epoch)
+        interrupted = Interrupted()
+        save = None
+        if directory is not None:
+            seconds = positive("checkpoint_seconds", self.checkpoint_seconds)
+            save = Checkpoint(directory, identity, training.backend, interrupted, seconds)
+            callbacks = [*callbacks, save]
+        with interrupted.noted() if save is not None else nullcontext(), iter(stream) as batches:
+            run = train(run, batches, training.rule, callbacks)
+        if save is not None:
+            save.save(run)
+        if progress is not None:
+            progress.end(run)
+        return run
+
+    def _callbacks(
+        self, training: Training, last_step: int | None
+    ) -> tuple[list[Callback], Progress | None]:
+        plan = training.plan
+        watched = plan.n_held_out > 0
+        every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
+        callbacks: list[Callback] = []
+        if self.max_time is not None:
+            callbacks.append(TimeLimit(positive("max_time", self.max_time)))
+        evaluate = training.held_out_correlation if watched else None
+        callbacks.append(History(every, last_step, evaluate))
+        if watched and self.tol is not None:
+            callbacks.append(EarlyStop(at_least_zero("tol", self.tol)))
+        progress = None
+        if wants_progress(self.verbose, sys.stderr):
+            samples = None if last_step is None else last_step * plan.batch_size
+            progress = Progress(training.n_components, samples)
+            callbacks.append(progress)
+        return callbacks, progress
+
+    def _end(self, run: Run, training: Training, rows: PairSource | None = None) -> Projection:
+        """The final linear CCA, of the best weights on rows held out or of the last ones."""
+        U, V = run.weights.result if run.best is None else (run.best.U, run.best.V)
+        projection = training.finish(U, V, rows, fall_back=run.weights.anchor)
+        self.history_ = as_columns(run.history)
+        self.stopped_ = run.stopped or "epochs"
+        self.n_samples_seen_ = run.weights.samples
+        return projection
+
+    def partial_fit(self, X: Any, Y: Any) -> Self:
+        """Take steps on the rows of one more piece of a stream, which need never end.
+
+        The first piece fixes widths, features and start, so let it be a fair sample, of more rows
+        than `rank` if it can. Rows that do not fill a minibatch wait for the next piece. The
+        components are aligned on the latest rows. Nothing is held out, so `tol`, and with them
+        `epochs`, `max_time` and `checkpoint`, play no part. `fit`, or a copy of the model through
+        a pickle, starts a new stream.
+        """
+        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
+            stream = getattr(self, "_streaming", None)
+            self._remember_columns(X, pairs, reset=stream is None)
+            if pairs.n_cols[1] != self.n_features_y_:
+                raise InputError(
+                    f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_y_} features as input. Pass the columns of the first piece."
+                )
+            with Threads(worker_count(self.n_jobs)) as engine:
+                if stream is None:
+                    stream = self._begin(pairs, engine)
+                stream.training.work_with(engine)
+                stream = stream.after(pairs, self._callbacks(stream.training, None)[0])
+                rows = PairSource.open(*stream.recent)
+                self._keep(self._end(stream.run, stream.training, rows))
+            self._streaming = stream
+        return self
+
+    def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
+        self._check_size(pairs)
+        backend = pick_backend(self.device, pairs.dtype)
+        plan = self._plan(pairs, backend, engine, None, streaming=True)
+        training = self._training(plan, self._fit_maps(plan, pairs), pairs, None, backend, engine)
+        return Stream(training, Run(training.start))
+
+    def _plan(
+        self,
+        pairs: PairSource,
+        backend: Backend,
+        engine: Engine,
+        earlier: dict[str, Any] | None,
+        *,
+        streaming: bool = False,
+    ) -> Plan:
+        request = self._request(pairs, streaming=streaming)
+        if earlier is not None:
+            return Plan.from_state_dict(earlier["plan"])
+        sizes = Sizes(
+            pairs.n_rows,
+            pairs.n_cols,
+            pairs.row_bytes,
+            backend.itemsize,
+            self._budget(backend),
+            engine.n_workers,
+        )
+        return make_plan(request, sizes, seed_from(self.random_state))
+
+    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
+        L = count("n_components", self.n_components)
+        kernels = one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
+        asked = one_per_view("approximation", self.approximation, _approximation)
+        names, ranks = [], []
+        for view, kernel, one in zip(View, kernels, asked, strict=True):
+            rank = rank_for(self.rank, L)
+            if isinstance(one, FeatureMap):
+                _check_map(one, view, pairs.n_cols[view], L)
+                name, rank = "given", one.rank
+            elif one == "auto" and isinstance(kernel, Linear):
+                name = "identity"
+                if pairs.n_cols[view] < L:
+                    raise InputError(
+                        f"n_components={L} but {'XY'[view]} has n_features={pairs.n_cols[view]}: "
+                        "linear CCA has no more components than columns. Set n_components to at "
+                        f"most {pairs.n_cols[view]}."
+                    )
+            else:
+                name = one
+            names.append(name)
+            ranks.append(rank)
+        b = None if self.batch_size is None else count("batch_size", self.batch_size)
+        extra = self.extra_directions
+        return Request(
+            n_components=L,
+            rank=(ranks[0], ranks[1]),
+            approximation=(names[0], names[1]),
+            stationary=tuple(isinstance(one, StationaryKernel) for one in kernels),  # type: ignore[arg-type]
+            precondition=_one_of("precondition", self.precondition, PRECONDITIONERS),
+            batch_size=b,
+            extra_directions=None if extra is None else whole("extra_directions", extra),
+            held_out=0.0 if streaming else fraction("held_out", self.held_out),
+        )
+
+    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
+        """The feature map of each view, from a sample of the training rows."""
+        kernels, samples = kernels_for(self.kernel, self.width, pairs, plan.seed)
+        given = one_per_view("approximation", self.approximation, _approximation)
+        maps: list[FeatureMap] = []
+        for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):
+            rank = plan.rank[view]
+            if name == "given":
+                maps.append(given[view])
+            elif name == "identity":
+                maps.append(Identity(pairs.n_cols[view]))
+            elif name == "fourier":
+                maps.append(RandomFourier.fit(samples[view], kernel, rank, plan.seed, view))
+            else:
+                maps.append(self._landmarks(pairs, kernel, rank, view, plan.seed))
+        return maps[0], maps[1]
+
+    def _landmarks(
+        self, pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int
+    ) -> KernelColumns:
+        n = rank if self.landmarks == "uniform" else CANDIDATES_PER_LANDMARK * rank
+        candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
+        Z = select_landmarks(candidates, kernel, rank, seed, view, self.landmarks)
+        # In no order, so that the first of them are as fair a sample as all.
+        order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(len(Z))
+        return KernelColumns(kernel, Z[order])
+
+    def _training(
+        self,
+        plan: Plan,
+        maps: Maps,
+        pairs: PairSource,
+        held_out: PairSource | None,
+        backend: Backend,
+        engine: Engine,
+    ) -> Training:
+        fall = None if self.fall is None else positive("fall", self.fall, infinite=True)
+        steps = StepParameters(
+            learning_rate=_optional(positive, "learning_rate", self.learning_rate),
+            fall=fall,
+            momentum=_optional(fraction, "momentum", self.momentum),
+            weight_decay=_optional(at_least_zero, "weight_decay", self.weight_decay),
+            time_constant=fraction("time_constant", self.time_constant),
+            average=_optional(flag, "average", self.average),
+        )
+        L = count("n_components", self.n_components)
+        return Training(plan, maps, steps, L, pairs, held_out, backend, engine)
+
+    def _identity(self, plan: Plan, maps: Maps, pairs: PairSource) -> dict[str, Any]:
+        """What a checkpoint must agree with to be gone on from."""
+        parameters = self.get_params(deep=False).items()
+        return {
+            "estimator": type(self).__name__,
+            "n_rows": pairs.n_rows,
+            "n_cols": list(pairs.n_cols),
+            **{name: portable(v) for name, v in parameters if name not in _NOT_IDENTITY},
+            "plan": plan.state_dict(),
+            "features": [_digest(features) for features in maps],
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_streaming", None)
+        return state
+
+
+def _approximation(name: str, value: Any) -> Any:
+    if isinstance(value, FeatureMap):
+        return value
+    if isinstance(value, type) and issubclass(value, FeatureMap):
+        raise InputTypeError(
+            f"{name}={value.__name__} is a class: wanted a fitted map, e.g. {value.__name__}.fit("
+            "...), or one of 'auto', 'nystrom', 'fourier'."
+        )
+    return _one_of(name, value, APPROXIMATIONS)
+
+
+def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
+    if isinstance(value, str | None) and value in known:
+        return value
+    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
+
+
+def _optional(check: Any, name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
+
+
+def _check_map(features: FeatureMap, view: View, n_cols: int, n_components: int) -> None:
+    name = "XY"[view]
+    if features.n_cols != n_cols:
+        raise InputError(
+            f"the feature map of {name} takes {features.n_cols} columns but {name} has {n_cols}. "
+            "Pass a map fitted on the columns of the data."
+        )
+    if features.rank < n_components:
+        raise InputError(
+            f"the feature map of {name} has rank {features.rank}, below "
+            f"n_components={n_components}. Pass a map of higher rank, or lower n_components."
+        )
+
+
+def _digest(features: FeatureMap) -> str:
+    """A fingerprint of a map, and so of the data it came from."""
+    plain, tensors = flatten_state(features.state_dict())
+    digest = hashlib.sha256(repr(sorted(plain.items())).encode())
+    for name in sorted(tensors):
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""A stream of pieces turned into minibatches: what `partial_fit` remembers between calls."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.data.pairs import PairSource, RowPair
+from knoi.data.stream import Batch, Position
+from knoi.estimators.training import Training
+from knoi.solvers.loop import Callback, Run, train
+
+# Latest rows kept to align the components on, for each direction learned.
+RECENT_PER_DIRECTION = 50
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The run so far, rows that wait for a full minibatch, and the latest rows."""
+
+    training: Training
+    run: Run
+    waiting: RowPair | None = None
+    recent: RowPair = (np.empty((0, 0)), np.empty((0, 0)))
+
+    def after(self, pairs: PairSource, callbacks: Sequence[Callback]) -> "Stream":
+        """The stream once the rows of `pairs` have gone through it; itself is left as it was."""
+        b = self.training.plan.batch_size
+        keep = max(b, RECENT_PER_DIRECTION * self.training.plan.directions)
+        rest: list[RowPair] = []
+        recent = [self.recent] if len(self.recent[0]) else []
+
+        def minibatches() -> Iterator[Batch]:
+            pieces = [] if self.waiting is None else [self.waiting]
+            step = self.run.weights.steps
+            with pairs.iterate(b) as chunks:
+                for x, y in chunks:
+                    rows = x.astype(pairs.dtype), y.astype(pairs.dtype)
+                    recent[:] = [_last(_joined([*recent, rows]), keep)]
+                    pieces.append(rows)
+                    joined = _joined(pieces)
+                    pieces = []
+                    at = 0
+                    while len(joined[0]) - at >= b:
+                        part = slice(at, at + b)
+                        yield Batch(
+                            joined[0][part],
+                            joined[1][part],
+                            np.arange(at, at + b),
+                            Position(0, step),
+                            Position(0, step + 1),
+                        )
+                        step, at = step + 1, at + b
+                    if at < len(joined[0]):
+                        pieces = [(joined[0][at:], joined[1][at:])]
+            rest[:] = pieces
+
+        run = train(self.run, minibatches(), self.training.rule, callbacks)
+        return replace(self, run=run, waiting=rest[0] if rest else None, recent=_joined(recent))
+
+
+def _joined(pieces: list[RowPair]) -> RowPair:
+    if len(pieces) == 1:
+        return pieces[0]
+    x, y = zip(*pieces, strict=True)
+    return np.concatenate(x), np.concatenate(y)
+
+
+def _last(rows: RowPair, n: int) -> RowPair:
+    return _tail(rows[0], n), _tail(rows[1], n)
+
+
+def _tail(rows: NDArray[Any], n: int) -> NDArray[Any]:
+    return rows[max(0, len(rows) - n) :].copy()

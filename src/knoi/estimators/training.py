@@ -1,0 +1,278 @@
+"""The parts of a stochastic fit, built in order: start, preconditioners, step sizes, the rule.
+
+Then what surrounds its steps: judging weights on rows held out, and the final linear CCA.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from knoi.arrays.backend import Array, Backend, numpy_backend
+from knoi.arrays.random import Purpose, View, generator
+from knoi.data.pairs import PairSource, RowPair
+from knoi.engine import Engine
+from knoi.estimators.plan import Plan
+from knoi.exceptions import InputError
+from knoi.features import FeatureMap
+from knoi.features.nystrom import KernelColumns
+from knoi.metrics import total_correlation
+from knoi.projection import Projection, ViewProjection
+from knoi.solvers.exact import solve_primal
+from knoi.solvers.moments import Moments
+from knoi.solvers.noi import MinibatchFeatures, ViewState
+from knoi.solvers.precondition import Columns, LowRank, Preconditioner, largest_curvature, plain
+from knoi.solvers.rule import Anchor, Rule, StepSize, Weights, collapsed
+from knoi.solvers.warm_start import Start, rows_wanted, warm_start
+
+Maps = tuple[FeatureMap, FeatureMap]
+
+# Rows of the training set that the final linear CCA looks at: many times its L + L dimensions.
+FINAL_ROWS = 65_536
+# The shift of `Columns` where nothing could be learned about it, and its least, by precision.
+UNKNOWN_SHIFT = 1e-3
+LEAST_SHIFT = {"float32": 5e-7, "float64": 1e-9}
+
+
+@dataclass(frozen=True)
+class StepParameters:
+    """What the user may set of the steps; None where the default depends on the preconditioner."""
+
+    learning_rate: float | None
+    fall: float | None
+    momentum: float | None
+    weight_decay: float | None
+    time_constant: float
+    average: bool | None
+
+
+@dataclass(frozen=True)
+class _StepDefaults:
+    """What suits one way to precondition; measured by benchmarks/variants.py."""
+
+    learning_rate: float
+    fall: float | None
+    momentum: float
+    weight_decay: float
+    average: bool
+
+
+# The paper's, in the convention of unscaled features: its eta = 0.01, weight decay 1e-5 and initial
+# deviation 0.1 are for features multiplied by ten.
+PUBLISHED = _StepDefaults(1.0, None, 0.995, 1e-7, average=False)
+PUBLISHED_DEVIATION = 1.0
+COLUMNS = _StepDefaults(0.5, 6.0, 0.0, 0.0, average=True)
+LOW_RANK = _StepDefaults(0.5, None, 0.9, 0.0, average=True)
+# Averaging starts once the fast directions have settled.
+AVERAGE_FROM = 10
+
+
+class Training:
+    """One fit: feature maps on the backend, the rule of a step, rows held out."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        maps: Maps,
+        steps: StepParameters,
+        n_components: int,
+        train: PairSource,
+        held_out: PairSource | None,
+        backend: Backend,
+        engine: Engine,
+    ) -> None:
+        self.plan = plan
+        self.n_components = n_components
+        self.backend = backend
+        self.engine = engine
+        self.maps = maps[0].to(backend), maps[1].to(backend)
+        self._train = train
+        self._held_out = None if held_out is None else held_out.read(0, held_out.n_rows)
+        self._work = self._minibatches(keep=plan.keep_features)
+        self.start, self.rule = self._build(steps)
+
+    def _minibatches(self, *, keep: bool) -> tuple[MinibatchFeatures, MinibatchFeatures]:
+        x, y = (
+            MinibatchFeatures(features, self.plan.batch_size, self.backend, keep=keep)
+            for features in self.maps
+        )
+        return x, y
+
+    def _build(self, given: StepParameters) -> tuple[Weights, Rule]:
+        defaults = {"columns": COLUMNS, "low_rank": LOW_RANK, None: PUBLISHED}
+        ours = [defaults[choice] for choice in self.plan.precondition]
+        start = self._warm_start()
+        precondition = self._preconditioners(start)
+        minibatch = self._sample(self.plan.batch_size)
+        rates = self._unit_steps(minibatch, precondition)
+        sizes = [
+            StepSize(
+                (own.learning_rate if given.learning_rate is None else given.learning_rate) * unit,
+                own.fall if given.fall is None else given.fall,
+            )
+            for own, unit in zip(ours, rates, strict=True)
+        ]
+        average = ours[0].average if given.average is None else given.average
+        rule = Rule(
+            self._work,
+            precondition,
+            (sizes[0], sizes[1]),
+            self.n_components,
+            given.time_constant,
+            ours[0].momentum if given.momentum is None else given.momentum,
+            ours[0].weight_decay if given.weight_decay is None else given.weight_decay,
+            AVERAGE_FROM if average else None,
+            self.backend,
+            self.engine,
+        )
+        weights = self._random_start(minibatch, precondition) if start is None else start.weights
+        x, y = (ViewState(U, self.backend.zeros(tuple(U.shape))) for U in weights)
+        return Weights(x, y), rule
+
+    def _sample(self, n: int) -> RowPair:
+        x, y = self._train.sample(n, self.plan.seed)
+        return x.astype(self.backend.dtype, copy=False), y.astype(self.backend.dtype, copy=False)
+
+    def _warm_start(self) -> Start | None:
+        if self.plan.precondition == (None, None):
+            return None
+        sample = self._sample(rows_wanted(max(self.plan.rank)))
+        return warm_start(self.maps, sample, self.plan.directions, self.backend, self.engine)
+
+    def _preconditioners(self, start: Start | None) -> tuple[Preconditioner, Preconditioner]:
+        shift = UNKNOWN_SHIFT
+        if start is not None:
+            # What suited the rows of the small problem suits N of them N / n times weaker.
+            shift = start.reg * start.n_rows / self._train.n_rows
+        shift = max(shift, LEAST_SHIFT[self.backend.dtype])
+        parts: list[Preconditioner] = []
+        for view, features, choice in zip(View, self.maps, self.plan.precondition, strict=True):
+            if choice == "columns":
+                assert isinstance(features, KernelColumns)
+                parts.append(Columns.fit(features, shift, self.backend, self.engine))
+            elif choice == "low_rank":
+                rows = self._sample(LowRank.rows_wanted(features.rank))[view]
+                part, b = self.backend.asarray(rows), self.plan.batch_size
+                parts.append(LowRank.fit(features, part, b, self.backend, self.engine))
+            else:
+                parts.append(plain)
+        return parts[0], parts[1]
+
+    def _unit_steps(
+        self, minibatch: RowPair, precondition: tuple[Preconditioner, Preconditioner]
+    ) -> list[float]:
+        """The step a learning rate of 1 stands for: the inverse of the largest curvature."""
+        units = []
+        for work, features, rows, apply, choice in zip(
+            self._work, self.maps, minibatch, precondition, self.plan.precondition, strict=True
+        ):
+            if choice is None:
+                units.append(1.0)
+                continue
+            work.load(self.backend.asarray(rows))
+            curvature = largest_curvature(work, features.rank, apply, self.backend, self.engine)
+            units.append(1 / curvature if 0 < curvature < float("inf") else 1.0)
+        return units
+
+    def _random_start(
+        self, minibatch: RowPair, precondition: tuple[Preconditioner, Preconditioner]
+    ) -> tuple[Array, Array]:
+        """The paper's normal weights; preconditioned, what one step makes of random targets."""
+        weights, k = [], self.plan.directions
+        for view, choice in zip(View, self.plan.precondition, strict=True):
+            draw = generator(self.plan.seed, Purpose.START, view)
+            if choice is None:
+                normal = draw.standard_normal((self.plan.rank[view], k))
+                weights.append(self.backend.asarray(PUBLISHED_DEVIATION * normal))
+                continue
+            rows = minibatch[view]
+            self._work[view].load(self.backend.asarray(rows))
+            targets = draw.standard_normal((len(rows), k))
+            targets -= targets.mean(axis=0)
+            R = self.backend.asarray(targets / len(rows))
+            zero = self.backend.zeros((self.plan.rank[view], k))
+            self._work[view].project(zero, self.engine)  # makes the features
+            weights.append(precondition[view](self._work[view].gradient(R, self.engine)))
+        return weights[0], weights[1]
+
+    def held_out_correlation(self, weights: Weights) -> float:
+        """Fitted total correlation of the rows held out, aligned on the minibatch in use."""
+        assert self._held_out is not None
+        U, V = weights.result
+        fit_on = [
+            self.backend.to_numpy(work.project(W, self.engine))
+            for work, W in zip(self._work, (U, V), strict=True)
+        ]
+        apart = self._minibatches(keep=False)
+        scores = []
+        for work, rows, W in zip(apart, self._held_out, (U, V), strict=True):
+            pieces = []
+            for start in range(0, len(rows), self.plan.batch_size):
+                work.load(self.backend.asarray(rows[start : start + self.plan.batch_size]))
+                pieces.append(self.backend.to_numpy(work.project(W, self.engine)))
+            scores.append(np.concatenate(pieces))
+        return total_correlation(
+            *scores,
+            measure="fitted",
+            fit_on=(fit_on[0], fit_on[1]),
+            n_components=self.n_components,
+        )
+
+    def work_with(self, engine: Engine) -> None:
+        """Go on with other workers."""
+        self.engine = engine
+        self.rule = replace(self.rule, engine=engine)
+
+    def finish(
+        self,
+        U: Array,
+        V: Array,
+        rows: PairSource | None = None,
+        *,
+        fall_back: Anchor | None = None,
+    ) -> Projection:
+        """Linear CCA of the training scores, so that components are uncorrelated and ordered.
+
+        No minibatch has judged the very last step: if it was bad, the weights are `fall_back`'s.
+        """
+        found = self._final_cca(U, V, self._train if rows is None else rows)
+        if fall_back is not None and fall_back.correlation is not None:
+            reached = 0.0 if found is None else float(found.correlations.sum())
+            if collapsed(reached, fall_back):
+                return self.finish(fall_back.U, fall_back.V, rows)
+        if found is None:
+            raise InputError(
+                "the features of the training rows are not finite. Check the scale of the data."
+            )
+        return found
+
+    def _final_cca(self, U: Array, V: Array, pairs: PairSource) -> Projection | None:
+        """None if the scores are not finite."""
+        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), self.plan.seed)
+        k, b = self.plan.directions, self.plan.batch_size
+        moments = Moments((k, k), numpy_backend("float64"))
+        sums = [np.zeros(features.rank) for features in self.maps]
+        n = len(sample[0])
+        for start in range(0, n, b):
+            scores = []
+            for v, W in enumerate((U, V)):
+                X = self.backend.asarray(sample[v][start : start + b])
+                self._work[v].load(X)
+                scores.append(self.backend.to_numpy(self._work[v].project(W, self.engine)))
+                one = self.backend.asarray(np.ones((len(X), 1)))
+                sums[v] += self.backend.to_numpy(self._work[v].gradient(one, self.engine))[:, 0]
+            if not all(np.isfinite(P).all() for P in scores):
+                return None
+            moments.update(*(P.astype(np.float64) for P in scores))
+        solution = solve_primal(
+            moments.covariances(consume=True), self.n_components, (0.0, 0.0), moments.backend
+        )
+        keep = numpy_backend(self.backend.dtype)
+        x, y = (
+            ViewProjection(
+                features.to(keep), total / n, self.backend.to_numpy(W).astype(np.float64) @ A
+            )
+            for features, total, W, A in zip(
+                self.maps, sums, (U, V), (solution.U, solution.V), strict=True
+            )
+        )
+        return Projection(x, y, solution.correlations)
