@@ -60,8 +60,11 @@ class _StepDefaults:
 # deviation 0.1 are for features multiplied by ten.
 PUBLISHED = _StepDefaults(1.0, None, 0.995, 1e-7, average=False)
 PUBLISHED_DEVIATION = 1.0
-COLUMNS = _StepDefaults(0.5, 6.0, 0.0, 0.0, average=True)
+COLUMNS = _StepDefaults(1.0, 6.0, 0.0, 0.0, average=True)
 LOW_RANK = _StepDefaults(0.5, None, 0.9, 0.0, average=True)
+# Rows that judge features must not be the rows the features were made from: a minibatch of landmarks
+# would show a curvature no other has.
+FRESH = 1
 # Averaging starts once the fast directions have settled.
 AVERAGE_FROM = 10
 
@@ -102,7 +105,7 @@ class Training:
         ours = [defaults[choice] for choice in self.plan.precondition]
         start = self._warm_start()
         precondition = self._preconditioners(start)
-        minibatch = self._sample(self.plan.batch_size)
+        minibatch = self._sample(self.plan.batch_size, FRESH)
         rates = self._unit_steps(minibatch, precondition)
         sizes = [
             StepSize(
@@ -128,14 +131,14 @@ class Training:
         x, y = (ViewState(U, self.backend.zeros(tuple(U.shape))) for U in weights)
         return Weights(x, y), rule
 
-    def _sample(self, n: int) -> RowPair:
-        x, y = self._train.sample(n, self.plan.seed)
+    def _sample(self, n: int, address: int = 0) -> RowPair:
+        x, y = self._train.sample(n, self.plan.seed + address)
         return x.astype(self.backend.dtype, copy=False), y.astype(self.backend.dtype, copy=False)
 
     def _warm_start(self) -> Start | None:
         if self.plan.precondition == (None, None):
             return None
-        sample = self._sample(rows_wanted(max(self.plan.rank)))
+        sample = self._sample(rows_wanted(max(self.plan.rank)), FRESH)
         return warm_start(self.maps, sample, self.plan.directions, self.backend, self.engine)
 
     def _preconditioners(self, start: Start | None) -> tuple[Preconditioner, Preconditioner]:
