@@ -8,23 +8,30 @@ the exit code is 1 if a document is out of date. A cell that is not there reads 
 """
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
+from benchmarks import knoi_tables
 from benchmarks.harness import RESULTS
 from benchmarks.paper.lopez_paz import COMMON, PUBLISHED
+from benchmarks.table_parts import (
+    MISSING,
+    NO_VALUE,
+    Cell,
+    cells_of,
+    closing_line,
+    in_order,
+    mebibytes,
+    number,
+    settings,
+    table,
+)
 
 PROJECT = Path(__file__).parents[1]
-MISSING = "not measured yet"
-NO_VALUE = "–"
 METHODS = ("LinearCCA", "KernelCCA", "FourierCCA", "NystromCCA")  # in the order of the README
-
-Cell = dict[str, Any]
 
 _MARKED = re.compile(
     r"^<!-- table:(?P<name>\w+) -->\n(?P<body>.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL
@@ -34,10 +41,10 @@ _MARKER = re.compile(r"^<!-- (table:\w+|/table) -->$", re.MULTILINE)
 
 def lopez_paz(results: Path) -> str:
     """Total correlation on MNIST halves, method by rank, beside the published numbers."""
-    cells = _cells(results, "lopez_paz")
+    cells = cells_of(results, "lopez_paz")
     by_run: dict[tuple[str, int, str], list[Cell]] = {}
     for key, cell in cells.items():
-        method, run = key.partition(" ")[0], _settings(key)
+        method, run = key.partition(" ")[0], settings(key)
         by_run.setdefault((method, int(run["rank"]), run["width"]), []).append(cell)
     # The ranks the benchmark runs unless told otherwise, and whatever else was run.
     ranks = sorted({1000, 2000} | {rank for method, rank, _ in by_run if method != "linear"})
@@ -71,26 +78,26 @@ def lopez_paz(results: Path) -> str:
         "the same, refit",
         "reg chosen",
     )
-    return _table(columns, rows) + _origins(cells, "benchmarks.paper.lopez_paz")
+    return table(columns, rows) + closing_line(cells, "benchmarks.paper.lopez_paz")
 
 
 def speed(results: Path) -> str:
     """Time against the yardstick of each benchmark, and peak memory against the budget."""
-    moments = _cells(results, "speed_moments")
-    memmap = _cells(results, "speed_linear_memmap")
+    moments = cells_of(results, "speed_moments")
+    memmap = cells_of(results, "speed_linear_memmap")
     rows = []
-    for key in _in_order(moments) or ["rank=4096 columns=392"]:
-        run = _settings(key)
+    for key in in_order(moments) or ["rank=4096 columns=392"]:
+        run = settings(key)
         what = f"moments of `FourierCCA`, rank {run['rank']}, {run['columns']} columns a view"
         cell = moments.get(key, {})
         seconds = _seconds(cell, "bare_seconds")
         rows.append([what, "bare BLAS calls", *seconds, NO_VALUE, NO_VALUE])
-    for key in _in_order(memmap) or ["rows=1000000 columns=784"]:
-        run = _settings(key)
+    for key in in_order(memmap) or ["rows=1000000 columns=784"]:
+        run = settings(key)
         shape = f"2 × {int(run['rows']):,} × {run['columns']}"
         what = f"`LinearCCA` on {shape} memory-mapped float32"
         cell = memmap.get(key, {})
-        memory = [_number(cell, name, _mebibytes) for name in ("peak_bytes", "budget_bytes")]
+        memory = [number(cell, name, mebibytes) for name in ("peak_bytes", "budget_bytes")]
         rows.append([what, "a plain pass", *_seconds(cell, "plain_seconds"), *memory])
     columns = (
         "what",
@@ -104,21 +111,21 @@ def speed(results: Path) -> str:
     )
     both = {**moments, **memmap}
     commands = ("benchmarks.speed.moments", "benchmarks.speed.linear_memmap")
-    return _table(columns, rows) + _origins(both, *commands)
+    return table(columns, rows) + closing_line(both, *commands)
 
 
 def memory(results: Path) -> str:
     """Peak memory of a fit over its data, against the budget it was given."""
-    cells = _cells(results, "memory")
+    cells = cells_of(results, "memory")
 
     def order(key: str) -> tuple[int, int, float]:
         budget = cells[key].get("budget_bytes", 0)
-        return METHODS.index(key.partition(" ")[0]), int(_settings(key).get("rank", 0)), budget
+        return METHODS.index(key.partition(" ")[0]), int(settings(key).get("rank", 0)), budget
 
     rows = []
     unmeasured = ["FourierCCA rank=2048 rows=50000 columns=392 budget=384MiB"]
     for key in sorted(cells, key=order) or unmeasured:
-        run, cell = _settings(key), cells.get(key, {})
+        run, cell = settings(key), cells.get(key, {})
         rank = f", rank {run['rank']}" if "rank" in run else ""
         shape = f"2 × {int(run['rows']):,} × {run['columns']}"
         share = MISSING
@@ -127,19 +134,20 @@ def memory(results: Path) -> str:
         rows.append(
             [
                 f"`{key.partition(' ')[0]}`{rank}, on {shape} float32 from files",
-                _number(cell, "budget_bytes", _mebibytes),
-                _number(cell, "peak_bytes", _mebibytes),
+                number(cell, "budget_bytes", mebibytes),
+                number(cell, "peak_bytes", mebibytes),
                 share,
             ]
         )
     columns = ("what", "memory_budget", "peak memory", "peak / budget")
-    return _table(columns, rows) + _origins(cells, "benchmarks.speed.memory")
+    return table(columns, rows) + closing_line(cells, "benchmarks.speed.memory")
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "lopez_paz": lopez_paz,
     "speed": speed,
     "memory": memory,
+    **knoi_tables.TABLES,
 }
 
 
@@ -189,38 +197,14 @@ def main(
     return 0
 
 
-def _cells(results: Path, name: str) -> dict[str, Cell]:
-    path = results / f"{name}.json"
-    cells: dict[str, Cell] = json.loads(path.read_text())["cells"] if path.exists() else {}
-    return cells
-
-
-def _settings(key: str) -> dict[str, str]:
-    """`fourier rank=1000 seed=0` -> {"rank": "1000", "seed": "0"}."""
-    return dict(part.split("=", 1) for part in key.split() if "=" in part)
-
-
-def _in_order(cells: dict[str, Cell]) -> list[str]:
-    """Keys by their numbers, so that rank=512 comes before rank=4096."""
-    return sorted(cells, key=lambda key: [int(n) for n in re.findall(r"\d+", key)])
-
-
-def _number(cell: Cell, name: str, form: Callable[[float], str]) -> str:
-    return form(cell[name]) if name in cell else MISSING
-
-
 def _seconds(cell: Cell, yardstick: str) -> list[str]:
     """Yardstick and own seconds, their ratio and what it may be."""
     return [
-        _number(cell, yardstick, "{:.2f}".format),
-        _number(cell, "ours_seconds", "{:.2f}".format),
-        _number(cell, "ratio", "{:.2f}".format),
-        _number(cell, "floor", "{:.1f}".format),
+        number(cell, yardstick, "{:.2f}".format),
+        number(cell, "ours_seconds", "{:.2f}".format),
+        number(cell, "ratio", "{:.2f}".format),
+        number(cell, "floor", "{:.1f}".format),
     ]
-
-
-def _mebibytes(size: float) -> str:
-    return f"{size / 2**20:.0f} MiB"
 
 
 def _mean(runs: list[Cell], name: str) -> str:
@@ -235,25 +219,6 @@ def _mean(runs: list[Cell], name: str) -> str:
 def _regs(runs: list[Cell]) -> str:
     chosen = sorted({run["reg"] for run in runs if "reg" in run})
     return ", ".join(f"{reg:g}" for reg in chosen) if chosen else MISSING
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---" if i == 0 else "---:" for i in range(len(columns))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, rule, *rows))
-
-
-def _origins(cells: dict[str, Cell], *commands: str) -> str:
-    """The closing line: on what machine, when, and at which commit the cells were made."""
-    origins = [cell["origin"] for cell in cells.values() if "origin" in cell]
-    run = " and ".join(f"`python -m {command}`" for command in commands)
-    if not origins:
-        return f"\nNot measured yet: {run}, then `python -m benchmarks.tables`.\n"
-    origins.sort(key=lambda origin: origin["date"])
-    machines = dict.fromkeys(f"{o['processor']}, {o['cores']} cores" for o in origins)
-    days = [origin["date"][:10] for origin in (origins[0], origins[-1])]
-    when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-    commits = ", ".join(dict.fromkeys(f"`{origin['commit']}`" for origin in origins))
-    return f"\nMeasured by {run} on {'; '.join(machines)}; {when}; commit {commits}.\n"
 
 
 if __name__ == "__main__":

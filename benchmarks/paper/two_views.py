@@ -1,0 +1,134 @@
+"""The data sets of `data_sets`: pairs to train on, to tune on and to test with, ready for use.
+
+MNIST's pixels are / 255 and Wikipedia's histograms as they are; elsewhere columns are in units of
+their own and are standardised by the training rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.io import loadmat
+
+from benchmarks.harness import DATA
+from benchmarks.paper import lopez_paz
+from knoi.data.synthetic import make_two_views
+
+Pair = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class TwoViewData:
+    """One data set in three parts, and how many components are looked for in it."""
+
+    n_components: int
+    train: Pair
+    tune: Pair
+    test: Pair
+    population: float | None = None  # the most any functions of the views can reach, where known
+
+
+def mnist():
+    """Left and right halves of MNIST's digits."""
+    return TwoViewData(50, *lopez_paz.load())
+
+
+def mocha(speaker="fsew0"):
+    """Sound and articulation of one speaker: 7 frames of 39 and of 14 numbers (maps0: 12).
+
+    39 = 13 cepstral coefficients, their differences and the differences of these. Utterances to
+    360 train, to 400 tune, the rest test.
+    """
+    with np.load(DATA / "mocha" / f"mocha_{speaker}.npz") as data:
+        utterance = data["utt"].astype(int)
+        sound, articulation = (data[name].astype(np.float32) for name in ("mfcc", "ema"))
+    speed = _differences(sound, utterance)
+    sound = np.hstack([sound, speed, _differences(speed, utterance)])
+    X, Y = (_windows(frames, utterance) for frames in (sound, articulation))
+    parts = (utterance <= 360, (utterance > 360) & (utterance <= 400), utterance > 400)
+    return _standardised(30, X, Y, parts)
+
+
+def wikipedia():
+    """Pictures (128 visual words) and texts (10 topics) of articles.
+
+    Topics add up to 1, which leaves linear CCA 9 components.
+    """
+    data = loadmat(DATA / "wikipedia_rasiwasia" / "raw_features.mat")
+    order = np.random.default_rng(0).permutation(len(data["I_tr"]))
+    tune, train = order[:400], order[400:]
+    views = data["I_tr"], data["T_tr"]
+    return TwoViewData(
+        9,
+        (views[0][train], views[1][train]),
+        (views[0][tune], views[1][tune]),
+        (data["I_te"], data["T_te"]),
+    )
+
+
+def mfeat(x, y):
+    """Two of the descriptions of 2000 handwritten digits; every fourth tests."""
+    with np.load(DATA / "mfeat" / "mfeat.npz") as data:
+        X, Y = (data[name].astype(np.float32) for name in (x, y))
+    here = np.arange(len(X))
+    return _standardised(20, X, Y, (here % 4 > 1, here % 4 == 1, here % 4 == 0))
+
+
+def synthetic(*, nonlinear):
+    """Gaussian views of known correlations; `nonlinear` hides them from linear CCA."""
+    n_components, n_features = 5, (5, 5) if nonlinear else (20, 15)
+    correlations = (0.9, 0.8) if nonlinear else (0.9, 0.8, 0.7, 0.6, 0.5)
+    views = make_two_views(
+        60_000, n_features, correlations, nonlinear=nonlinear, dtype=np.float32, random_state=0
+    )
+    parts = slice(0, 40_000), slice(40_000, 45_000), slice(45_000, None)
+    train, tune, test = ((views.X[part], views.Y[part]) for part in parts)
+    best = _largest_products(correlations, n_components)
+    return TwoViewData(n_components, train, tune, test, best)
+
+
+DATA_SETS = {
+    "mnist": mnist,
+    "mocha": mocha,
+    "wikipedia": wikipedia,
+    "mfeat-fou-kar": lambda: mfeat("fou", "kar"),
+    "mfeat-fac-pix": lambda: mfeat("fac", "pix"),
+    "mfeat-zer-kar": lambda: mfeat("zer", "kar"),
+    "synthetic-linear": lambda: synthetic(nonlinear=False),
+    "synthetic-nonlinear": lambda: synthetic(nonlinear=True),
+}
+
+
+def _windows(frames, utterance, reach=3):
+    """Each frame with its neighbours; at the edges of an utterance the frame itself fills in."""
+    here = np.arange(len(frames))
+    columns = []
+    for offset in range(-reach, reach + 1):
+        there = np.clip(here + offset, 0, len(frames) - 1)
+        columns.append(frames[np.where(utterance[there] == utterance, there, here)])
+    return np.hstack(columns)
+
+
+def _differences(frames, utterance, reach=2):
+    """The slope of a line through five frames, as speech recognisers take it."""
+    around = _windows(frames, utterance, reach).reshape(len(frames), 2 * reach + 1, -1)
+    offsets = np.arange(-reach, reach + 1, dtype=np.float32)
+    return np.einsum("t,ntd->nd", offsets / (offsets**2).sum(), around)
+
+
+def _standardised(n_components, X, Y, parts):
+    train = parts[0]
+    views = []
+    for view in (X, Y):
+        spread = view[train].std(axis=0)
+        views.append((view - view[train].mean(axis=0)) / np.where(spread > 0, spread, 1))
+    split = [(views[0][part], views[1][part]) for part in parts]
+    return TwoViewData(n_components, *split)
+
+
+def _largest_products(correlations, n):
+    """The sum of the n largest products of powers, the nonlinear canonical correlations."""
+    products = [1.0]
+    for r in correlations:
+        products = [p * r**k for p in products for k in range(n + 1)]
+    return float(sum(sorted(products, reverse=True)[1 : n + 1]))  # without the constant, 1
