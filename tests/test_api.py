@@ -11,6 +11,7 @@ import knoi
 
 PUBLIC = [
     "FourierCCA",
+    "KNOI",
     "KernelCCA",
     "KnoiError",
     "LinearCCA",
@@ -55,7 +56,7 @@ def test_fitting_arrays_loads_no_optional_dependency():
     code = (
         "import numpy as np, knoi\n"
         "X = np.random.default_rng(0).standard_normal((50, 3))\n"
-        "for name in ('LinearCCA', 'KernelCCA', 'FourierCCA', 'NystromCCA'):\n"
+        "for name in ('LinearCCA', 'KernelCCA', 'FourierCCA', 'NystromCCA', 'KNOI'):\n"
         "    getattr(knoi, name)(1, n_jobs=1).fit(X, X[:, :2]).score(X, X[:, :2])"
     )
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
@@ -64,8 +65,9 @@ def test_fitting_arrays_loads_no_optional_dependency():
     assert not {"torch", "h5py", "zarr", "polars"} & set(by_scikit_learn)
 
 
-@pytest.mark.parametrize("module", ["knoi.estimators.primal", "knoi.estimators.dual"])
-def test_examples_in_docstrings_run(module):
-    results = doctest.testmod(import_module(module), raise_on_error=False)
+@pytest.mark.parametrize("name", ["primal", "dual", "stochastic"])
+def test_examples_in_docstrings_run(name):
+    module = import_module(f"knoi.estimators.{name}")
+    results = doctest.testmod(module, raise_on_error=False)
     assert results.attempted > 0
     assert results.failed == 0

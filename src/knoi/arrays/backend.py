@@ -37,6 +37,10 @@ class Backend:
     device: str | None
     dtype: DType
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For copies and pickles: by name, since a namespace is a module."""
+        return pick_backend, (self.device, self.dtype)
+
     @property
     def is_numpy(self) -> bool:
         """Whether arrays of this backend are NumPy's own."""

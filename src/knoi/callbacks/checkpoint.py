@@ -7,7 +7,7 @@ data, feature maps. A run goes on only from a checkpoint that is its own.
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,8 @@ from knoi.solvers.loop import Run
 from knoi.solvers.rule import Outcome
 
 FILE_NAME = "checkpoint.knoi"
+# Entries of an identity that stand for the data itself: fingerprints, which would tell nobody much.
+DIGESTS = ("rows", "features")
 _CLASS = "Checkpoint"
 
 
@@ -28,11 +30,12 @@ class Interrupted:
     """Takes note of Ctrl-C and SIGTERM, so that a step ends and is saved before the process does.
 
     Outside the main thread, where Python lets no one listen, nothing is noted and signals act as
-    they would.
+    they would; so does a signal that the process ignores, or whose handler is not Python's.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._before: dict[int, Any] = {}
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -40,26 +43,39 @@ class Interrupted:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            signal.signal(number, self._note)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {
+            number: handler
+            for number, handler in handlers.items()
+            if handler not in (signal.SIG_IGN, None)
+        }
         try:
+            for number in self._before:
+                signal.signal(number, self._note)
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in self._before.items():
                 signal.signal(number, handler)
 
     def _note(self, number: int, _frame: Any) -> None:
-        if self.signal is not None:  # asked twice: at once
-            self.act(number)
-        self.signal = number
+        again, self.signal = self.signal is not None, number
+        if again:  # asked twice: at once
+            self.act()
 
-    @staticmethod
-    def act(number: int) -> None:
-        """What the signal would have done: KeyboardInterrupt, or an exit with its code."""
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
+    def act(self) -> None:
+        """Do what the noted signal, if any, would have done.
+
+        Ctrl-C raises KeyboardInterrupt and SIGTERM exits with its code, unless the caller has
+        handlers of its own: those are called, and if they return, so does this.
+        """
+        number, self.signal = self.signal, None
+        if number is None:
+            return
+        handler = self._before.get(number, signal.SIG_DFL)
+        if callable(handler):  # Python's own for Ctrl-C raises KeyboardInterrupt
+            handler(number, None)
+        else:
+            raise SystemExit(128 + number)
 
 
 @dataclass
@@ -71,15 +87,22 @@ class Checkpoint:
     backend: Backend
     interrupted: Interrupted
     seconds: float
-    _saved: float = field(default_factory=monotonic, init=False)
+    now: Callable[[], float] = monotonic
+    _saved: float = field(init=False)
+    _unsaved: Run | None = field(default=None, init=False)
+    _has_saved: bool = field(default=False, init=False)
 
-    def __call__(self, run: Run, _outcome: Outcome) -> Run:
+    def __post_init__(self) -> None:
+        self._saved = self.now()
+
+    def __call__(self, run: Run, outcome: Outcome) -> Run:
         """Save if it is time to; end the process if it was told to."""
-        told = self.interrupted.signal
-        if told is not None or monotonic() - self._saved >= self.seconds:
+        self._unsaved = run
+        told = self.interrupted.signal is not None
+        if told or self.now() - self._saved >= self.seconds:
             self.save(run)
-        if told is not None:
-            self.interrupted.act(told)
+        if told:
+            self.interrupted.act()
         return run
 
     def save(self, run: Run) -> None:
@@ -87,7 +110,26 @@ class Checkpoint:
         plain, tensors = flatten_state(run.state_dict(self.backend))
         header = {"class": _CLASS, "identity": self.identity, "run": plain}
         write_model(self.directory / FILE_NAME, header, tensors)
-        self._saved = monotonic()
+        self._saved, self._unsaved, self._has_saved = self.now(), None, True
+
+    @contextmanager
+    def rescuing(self) -> Iterator[None]:
+        """Save the steps taken if an error ends the `with` block, and say so in a note to it."""
+        try:
+            yield
+        except Exception as error:
+            try:
+                if self._unsaved is not None:
+                    self.save(self._unsaved)
+            except Exception as another:  # what has ended training is the one to be told
+                error.add_note(f"The run could not be saved to {self.directory}: {another}")
+                raise error from None
+            if self._has_saved:
+                error.add_note(
+                    f"The steps until here are saved in {self.directory}: once the cause is "
+                    "mended, fit with resume=True goes on from there."
+                )
+            raise
 
 
 def open_directory(path: str | Path) -> Path:
@@ -113,18 +155,25 @@ def stored_identity(directory: Path) -> dict[str, Any] | None:
     return identity
 
 
+def refuse_another(directory: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise unless the identity of a checkpoint agrees with `ours`, which may be a part of it."""
+    for name, value in ours.items():
+        if theirs.get(name) == value:
+            continue
+        if name in DIGESTS:
+            difference = "it was made from other data than X and Y, though of the same shape"
+        else:
+            difference = f"its {name} is {theirs.get(name)!r}, here it is {value!r}"
+        raise CheckpointError(
+            f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
+            "and the data it was made with, or train anew in another directory."
+        )
+
+
 def load_run(directory: Path, identity: Mapping[str, Any], backend: Backend) -> Run:
     """The run of the checkpoint in `directory`, refused unless it is the one of `identity`."""
-    file = directory / FILE_NAME
-    model = _read(file)
-    theirs = model.header["identity"]
-    for name in [*identity, *(name for name in theirs if name not in identity)]:
-        if identity.get(name) != theirs.get(name):
-            raise CheckpointError(
-                f"{file} is of another run: its {name} is {theirs.get(name)!r}, here it is "
-                f"{identity.get(name)!r}. Resume with the parameters and the data it was made "
-                "with, or train anew in another directory."
-            )
+    model = _read(directory / FILE_NAME)
+    refuse_another(directory, model.header["identity"], identity)
     return Run.from_state_dict(unflatten_state(model.header["run"], model.tensors), backend)
 
 

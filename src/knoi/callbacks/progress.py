@@ -58,6 +58,13 @@ class Progress:
         facts = [f"{run.weights.samples:,} samples in {_clock(run.seconds)}", *held_out, *why]
         self._write("KNOI  " + "  ".join(facts), lasting=True)
 
+    def close(self) -> None:
+        """End a line that was to be renewed, so that what comes next has one of its own."""
+        if self._width:
+            self.stream.write("\n")
+            self.stream.flush()
+            self._width = 0
+
     def _line(self, run: Run, outcome: Outcome, now: float) -> str:
         began, samples = self._began or (now, 0)
         seen = run.weights.samples

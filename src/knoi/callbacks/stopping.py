@@ -1,9 +1,10 @@
 """When enough is enough: held-out correlation no longer rises, or time is up."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Any
 
 from knoi.solvers.loop import Run
 from knoi.solvers.rule import Outcome
@@ -27,22 +28,26 @@ class EarlyStop:
 
     tol: float
 
-    def __call__(self, run: Run, _outcome: Outcome) -> Run:
+    def __call__(self, run: Run, outcome: Outcome) -> Run:
         """The run, stopped if it no longer improves."""
         if not run.history or run.history[-1]["step"] != run.weights.steps:
             return run
+        return replace(run, stopped=CONVERGED) if self.converged(run.history) else run
+
+    def converged(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether these records no longer rise."""
         curve = [
             (record["samples"], record["held_out"])
-            for record in run.history
+            for record in history
             if not math.isnan(record["held_out"])
         ]
+        if len(curve) < FEWEST_RECORDS:
+            return False
         earlier = [value for samples, value in curve if samples <= LOOK_BACK * curve[-1][0]]
-        if len(curve) < FEWEST_RECORDS or not earlier:
-            return run
+        if not earlier:
+            return False
         best, before = max(value for _, value in curve), max(earlier)
-        if best - before < self.tol * abs(before):
-            return replace(run, stopped=CONVERGED)
-        return run
+        return bool(best - before < self.tol * abs(before))
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,6 @@ class TimeLimit:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_deadline", self.now() + self.seconds)
 
-    def __call__(self, run: Run, _outcome: Outcome) -> Run:
+    def __call__(self, run: Run, outcome: Outcome) -> Run:
         """The run, stopped if time is up."""
         return replace(run, stopped=OUT_OF_TIME) if self.now() >= self._deadline else run

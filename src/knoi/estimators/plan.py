@@ -24,6 +24,7 @@ MOST_BATCH_ROWS = 10_000
 EXTRA_DIRECTIONS = 30
 # Rows held out to watch the fit, at most; and rows below which none are.
 MOST_HELD_OUT = 5000
+FEWEST_HELD_OUT = 50
 FEWEST_ROWS_TO_HOLD_OUT = 1000
 # Samples to see when the number of epochs is left open.
 SAMPLES_WANTED = 1_000_000
@@ -56,7 +57,10 @@ class Plan:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Plan":
         """The inverse of `state_dict`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in state.items()})
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in state.items()
+        }
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,11 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     """Choose what was left open; raise if what was asked for cannot be."""
     n_held_out = _held_out_rows(request.held_out, sizes.n_rows)
     n_train = sizes.n_rows - n_held_out
+    if n_train <= request.n_components:
+        raise InputError(
+            f"held_out={request.held_out!r} leaves {n_train} of {sizes.n_rows} rows to train on: "
+            f"CCA needs more rows than n_components={request.n_components}. Lower held_out."
+        )
     views = [_choose_view(request, sizes, v, n_train) for v in (0, 1)]
     approximation = tuple(view[0] for view in views)
     rank = tuple(view[1] for view in views)
@@ -133,7 +142,13 @@ def epochs_for(n_rows: int) -> int:
 def _held_out_rows(held_out: float, n_rows: int) -> int:
     if held_out == 0 or n_rows < FEWEST_ROWS_TO_HOLD_OUT:
         return 0
-    return min(MOST_HELD_OUT, int(held_out * n_rows))
+    n = min(MOST_HELD_OUT, int(held_out * n_rows))
+    if n < FEWEST_HELD_OUT:
+        raise InputError(
+            f"held_out={held_out!r} of {n_rows} rows are {n}: fewer than {FEWEST_HELD_OUT} cannot "
+            "judge a fit. Raise held_out, or set it to 0."
+        )
+    return n
 
 
 def _choose_view(

@@ -2,8 +2,8 @@
 
 import hashlib
 import sys
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,11 +16,12 @@ from knoi.callbacks.checkpoint import (
     Interrupted,
     load_run,
     open_directory,
+    refuse_another,
     stored_identity,
 )
 from knoi.callbacks.history import History, as_columns
 from knoi.callbacks.progress import Progress, wants_progress
-from knoi.callbacks.stopping import OUT_OF_TIME, EarlyStop, TimeLimit
+from knoi.callbacks.stopping import CONVERGED, EarlyStop, TimeLimit
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
 from knoi.engine import Engine, Threads, worker_count
@@ -57,9 +58,11 @@ PRECONDITIONERS = ("auto", "columns", "low_rank", None)
 _NOT_IDENTITY = frozenset(
     (
         *("epochs", "max_time", "tol", "checkpoint", "checkpoint_seconds", "verbose"),
-        *("memory_budget", "random_state", "n_jobs", "device"),
+        *("memory_budget", "n_jobs", "device"),
     )
 )
+# Rows whose values stand for the data in the identity of a run.
+IDENTITY_ROWS = 256
 
 
 class KNOI(BaseCCA):
@@ -122,7 +125,7 @@ class KNOI(BaseCCA):
     epochs : int or None, default=None
         Passes over the data. None: as many as make a million samples, at most 100.
     max_time : float or None, default=None
-        Seconds after which training stops.
+        Seconds after which a call of `fit` stops training, a resumed one too.
     tol : float or None, default=1e-3
         Training stops early when the held-out total correlation has risen by less than this part of
         itself while the number of samples doubled; None never stops early.
@@ -130,12 +133,14 @@ class KNOI(BaseCCA):
         Part of the rows (at most 5000) held out to watch the fit; the weights that do best on them
         are kept. 0 trains on all rows, as do data of fewer than 1000 rows.
     checkpoint : path or None, default=None
-        Directory to save the run to, every `checkpoint_seconds` and on Ctrl-C or SIGTERM;
-        `fit(X, Y, resume=True)` goes on from there as if nothing had happened.
+        Directory to save the run to: every `checkpoint_seconds`, at the end, on Ctrl-C or SIGTERM
+        and when an error ends training. `fit(X, Y, resume=True)` goes on from there as if nothing
+        had happened, bit for bit with the same `n_jobs`. `fit(X, Y)` starts anew whatever is there;
+        an earlier checkpoint stays until the first of the new run takes its place.
     checkpoint_seconds : float, default=60
         Seconds between checkpoints.
     verbose : bool or None, default=None
-        Whether to show progress, on standard error; None: on terminals only.
+        Whether to show progress, on standard error; None: in `fit` on terminals only.
     random_state : int, RandomState, Generator or None, default=None
         Fixes features, minibatches and start.
     memory_budget, n_jobs, device
@@ -148,8 +153,9 @@ class KNOI(BaseCCA):
         "correlation" (of the minibatch), "held_out" (fitted total correlation of the rows held out;
         NaN if there are none), "learning_rate", "undone" (a step after which the views fell apart:
         it was taken back, and the learning rate halved).
-    stopped_ : str
-        Why training ended: "epochs", "converged" or "out of time".
+    stopped_ : str or None
+        Why training ended: "epochs", "converged" or "out of time"; None after `partial_fit`, which
+        may go on.
     n_samples_seen_ : int
         Samples stepped through.
     correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
@@ -239,9 +245,14 @@ class KNOI(BaseCCA):
             The two views; row i of X belongs to row i of Y.
         resume : bool, default=False
             Go on from the checkpoint in the directory `checkpoint`, if there is one. It must be of
-            the same data and parameters, but for those that say how long to train.
+            the same data and parameters, but for those that say how long to train: `epochs`,
+            `max_time`, `tol`.
+
+        Returns
+        -------
+        self
         """
-        self._resume = resume
+        self._resume = flag("resume", resume)
         try:
             super().fit(X, Y)
         finally:
@@ -250,38 +261,47 @@ class KNOI(BaseCCA):
         return self
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
-        directory = None if self.checkpoint is None else open_directory(self.checkpoint)
-        earlier = stored_identity(directory) if directory is not None and self._resume else None
-        if self._resume and directory is None:
+        # What needs no data is refused before anything is computed.
+        limits, steps = self._limits(), self._steps()
+        if self._resume and self.checkpoint is None:
             raise InputError(
                 "resume=True but checkpoint=None: there is nothing to resume from. Set checkpoint "
                 "to the directory of the run."
             )
+        directory = None if self.checkpoint is None else open_directory(self.checkpoint)
+        earlier = None
+        if directory is not None and self._resume:
+            earlier = stored_identity(directory)
+            if earlier is not None:
+                refuse_another(directory, earlier, self._asked(pairs))
         plan = self._plan(pairs, backend, engine, earlier)
         train_pairs, held_out = pairs, None
         if plan.n_held_out:
             train_pairs, held_out = pairs.split(plan.n_held_out, plan.seed)
         maps = self._fit_maps(plan, train_pairs)
-        training = self._training(plan, maps, train_pairs, held_out, backend, engine)
-        run = Run(training.start)
         identity = self._identity(plan, maps, pairs)
+        earlier_run = None
         if earlier is not None and directory is not None:
-            run = load_run(directory, identity, backend)
-            run = replace(run, stopped=None if run.stopped == OUT_OF_TIME else run.stopped)
-        run = self._train(run, training, train_pairs, directory, identity)
+            earlier_run = load_run(directory, identity, backend)
+        L = limits.n_components
+        training = Training(plan, maps, steps, L, train_pairs, held_out, backend, engine)
+        run = Run(training.start) if earlier_run is None else limits.judged_anew(earlier_run)
+        run = self._train(run, training, limits, train_pairs, directory, identity)
+        self.stopped_: str | None = run.stopped or "epochs"
         return self._end(run, training)
 
     def _train(
         self,
         run: Run,
         training: Training,
+        limits: "_Limits",
         pairs: PairSource,
         directory: Path | None,
         identity: dict[str, Any],
     ) -> Run:
         """Step through the epochs that are left; save the end of the run too."""
         plan = training.plan
-        epochs = epochs_for(pairs.n_rows) if self.epochs is None else count("epochs", self.epochs)
+        epochs = epochs_for(pairs.n_rows) if limits.epochs is None else limits.epochs
         if run.stopped is not None or run.position.epoch >= epochs:
             return run
         stream = PairStream(
@@ -292,58 +312,57 @@ class KNOI(BaseCCA):
             epochs=epochs,
             start=run.position,
         )
-        callbacks, progress = self._callbacks(training, epochs * stream.batches_per_epoch)
-        interrupted = Interrupted()
-        save = None
-        if directory is not None:
-            seconds = positive("checkpoint_seconds", self.checkpoint_seconds)
-            save = Checkpoint(directory, identity, training.backend, interrupted, seconds)
-            callbacks = [*callbacks, save]
-        with interrupted.noted() if save is not None else nullcontext(), iter(stream) as batches:
-            run = train(run, batches, training.rule, callbacks)
-        if save is not None:
-            save.save(run)
-        if progress is not None:
-            progress.end(run)
-        return run
-
-    def _callbacks(
-        self, training: Training, last_step: int | None
-    ) -> tuple[list[Callback], Progress | None]:
-        plan = training.plan
+        last_step = epochs * stream.batches_per_epoch
+        callbacks: list[Callback] = []
+        if limits.max_time is not None:
+            callbacks.append(TimeLimit(limits.max_time))
         watched = plan.n_held_out > 0
         every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
-        callbacks: list[Callback] = []
-        if self.max_time is not None:
-            callbacks.append(TimeLimit(positive("max_time", self.max_time)))
         evaluate = training.held_out_correlation if watched else None
         callbacks.append(History(every, last_step, evaluate))
-        if watched and self.tol is not None:
-            callbacks.append(EarlyStop(at_least_zero("tol", self.tol)))
-        progress = None
-        if wants_progress(self.verbose, sys.stderr):
-            samples = None if last_step is None else last_step * plan.batch_size
-            progress = Progress(training.n_components, samples)
-            callbacks.append(progress)
-        return callbacks, progress
+        if watched and limits.tol is not None:
+            callbacks.append(EarlyStop(limits.tol))
+        with ExitStack() as leaving:
+            progress = None
+            if wants_progress(self.verbose, sys.stderr):
+                progress = Progress(limits.n_components, last_step * plan.batch_size)
+                leaving.callback(progress.close)
+                callbacks.append(progress)
+            interrupted, save = Interrupted(), None
+            if directory is not None:
+                save = Checkpoint(
+                    directory, identity, training.backend, interrupted, limits.checkpoint_seconds
+                )
+                callbacks.append(save)
+                leaving.enter_context(interrupted.noted())
+                leaving.enter_context(save.rescuing())
+            with iter(stream) as batches:
+                run = train(run, batches, training.rule, callbacks)
+            if save is not None:
+                save.save(run)
+                interrupted.act()  # told after the last step
+            if progress is not None:
+                progress.end(run)
+        return run
 
     def _end(self, run: Run, training: Training, rows: PairSource | None = None) -> Projection:
         """The final linear CCA, of the best weights on rows held out or of the last ones."""
         U, V = run.weights.result if run.best is None else (run.best.U, run.best.V)
         projection = training.finish(U, V, rows, fall_back=run.weights.anchor)
         self.history_ = as_columns(run.history)
-        self.stopped_ = run.stopped or "epochs"
         self.n_samples_seen_ = run.weights.samples
         return projection
 
-    def partial_fit(self, X: Any, Y: Any) -> Self:
+    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
         """Take steps on the rows of one more piece of a stream, which need never end.
 
         The first piece fixes widths, features and start, so let it be a fair sample, of more rows
-        than `rank` if it can. Rows that do not fill a minibatch wait for the next piece. The
-        components are aligned on the latest rows. Nothing is held out, so `tol`, and with them
-        `epochs`, `max_time` and `checkpoint`, play no part. `fit`, or a copy of the model through
-        a pickle, starts a new stream.
+        than `rank` if it can. Rows that do not fill a minibatch wait for the next piece; given the
+        first piece, any cut of the rows into pieces gives the same model. A piece that fails leaves
+        no trace. The components are aligned on the latest rows, which costs about as much as a
+        step: pass `solve=False` for all pieces but the last to do it once. Nothing is held out, so
+        `tol`, and with it `epochs`, `max_time` and `checkpoint`, play no part. `fit` starts a new
+        stream; a pickled copy of the model goes on with this one.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             stream = getattr(self, "_streaming", None)
@@ -357,17 +376,26 @@ class KNOI(BaseCCA):
                 if stream is None:
                     stream = self._begin(pairs, engine)
                 stream.training.work_with(engine)
-                stream = stream.after(pairs, self._callbacks(stream.training, None)[0])
-                rows = PairSource.open(*stream.recent)
-                self._keep(self._end(stream.run, stream.training, rows))
+                callbacks: list[Callback] = [History(1, None, None)]
+                if self.verbose:
+                    callbacks.append(Progress(stream.training.n_components, None))
+                stream = stream.after(pairs, callbacks)
+                if solve:
+                    with PairSource.open(*stream.recent) as rows:
+                        self._keep(self._end(stream.run, stream.training, rows))
+                    self.stopped_ = None
+                stream.training.rest()
             self._streaming = stream
         return self
 
     def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
         self._check_size(pairs)
+        steps = self._steps()
         backend = pick_backend(self.device, pairs.dtype)
         plan = self._plan(pairs, backend, engine, None, streaming=True)
-        training = self._training(plan, self._fit_maps(plan, pairs), pairs, None, backend, engine)
+        maps = self._fit_maps(plan, pairs)
+        L = count("n_components", self.n_components)
+        training = Training(plan, maps, steps, L, pairs, None, backend, engine)
         return Stream(training, Run(training.start))
 
     def _plan(
@@ -454,17 +482,18 @@ class KNOI(BaseCCA):
         order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(len(Z))
         return KernelColumns(kernel, Z[order])
 
-    def _training(
-        self,
-        plan: Plan,
-        maps: Maps,
-        pairs: PairSource,
-        held_out: PairSource | None,
-        backend: Backend,
-        engine: Engine,
-    ) -> Training:
+    def _limits(self) -> "_Limits":
+        return _Limits(
+            n_components=count("n_components", self.n_components),
+            epochs=_optional(count, "epochs", self.epochs),
+            max_time=_optional(positive, "max_time", self.max_time),
+            tol=_optional(at_least_zero, "tol", self.tol),
+            checkpoint_seconds=positive("checkpoint_seconds", self.checkpoint_seconds),
+        )
+
+    def _steps(self) -> StepParameters:
         fall = None if self.fall is None else positive("fall", self.fall, infinite=True)
-        steps = StepParameters(
+        return StepParameters(
             learning_rate=_optional(positive, "learning_rate", self.learning_rate),
             fall=fall,
             momentum=_optional(fraction, "momentum", self.momentum),
@@ -472,25 +501,42 @@ class KNOI(BaseCCA):
             time_constant=fraction("time_constant", self.time_constant),
             average=_optional(flag, "average", self.average),
         )
-        L = count("n_components", self.n_components)
-        return Training(plan, maps, steps, L, pairs, held_out, backend, engine)
 
     def _identity(self, plan: Plan, maps: Maps, pairs: PairSource) -> dict[str, Any]:
         """What a checkpoint must agree with to be gone on from."""
+        return {
+            **self._asked(pairs),
+            "plan": plan.state_dict(),
+            "rows": _digest(dict(zip("XY", pairs.sample(IDENTITY_ROWS, plan.seed), strict=True))),
+            "features": [_digest(features.state_dict()) for features in maps],
+        }
+
+    def _asked(self, pairs: PairSource) -> dict[str, Any]:
+        """The part of the identity that is known before anything is computed."""
         parameters = self.get_params(deep=False).items()
         return {
             "estimator": type(self).__name__,
             "n_rows": pairs.n_rows,
             "n_cols": list(pairs.n_cols),
             **{name: portable(v) for name, v in parameters if name not in _NOT_IDENTITY},
-            "plan": plan.state_dict(),
-            "features": [_digest(features) for features in maps],
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_streaming", None)
-        return state
+
+@dataclass(frozen=True)
+class _Limits:
+    """How long to train, checked; what a resumed run may change."""
+
+    n_components: int
+    epochs: int | None
+    max_time: float | None
+    tol: float | None
+    checkpoint_seconds: float
+
+    def judged_anew(self, run: Run) -> Run:
+        """A run of a checkpoint: over only if it had converged, by this `tol` too."""
+        if run.stopped != CONVERGED or self.tol is None:
+            return replace(run, stopped=None)
+        return run if EarlyStop(self.tol).converged(run.history) else replace(run, stopped=None)
 
 
 def _approximation(name: str, value: Any) -> Any:
@@ -528,9 +574,9 @@ def _check_map(features: FeatureMap, view: View, n_cols: int, n_components: int)
         )
 
 
-def _digest(features: FeatureMap) -> str:
-    """A fingerprint of a map, and so of the data it came from."""
-    plain, tensors = flatten_state(features.state_dict())
+def _digest(state: dict[str, Any]) -> str:
+    """A fingerprint of a map, and so of the data it came from, or of rows."""
+    plain, tensors = flatten_state(state)
     digest = hashlib.sha256(repr(sorted(plain.items())).encode())
     for name in sorted(tensors):
         digest.update(np.ascontiguousarray(tensors[name]).data)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from knoi.data.pairs import PairSource, RowPair
 from knoi.data.stream import Batch, Position
+from knoi.estimators.parameters import check_domain
 from knoi.estimators.training import Training
 from knoi.solvers.loop import Callback, Run, train
 
@@ -34,12 +35,15 @@ class Stream:
 
         def minibatches() -> Iterator[Batch]:
             pieces = [] if self.waiting is None else [self.waiting]
-            step = self.run.weights.steps
+            step, read = self.run.weights.steps, 0
             with pairs.iterate(b) as chunks:
                 for x, y in chunks:
-                    rows = x.astype(pairs.dtype), y.astype(pairs.dtype)
-                    recent[:] = [_last(_joined([*recent, rows]), keep)]
-                    pieces.append(rows)
+                    for name, features, rows in zip("XY", self.training.maps, (x, y), strict=True):
+                        check_domain(name, features.kernel, rows, read)
+                    read += len(x)
+                    piece = x.astype(pairs.dtype), y.astype(pairs.dtype)
+                    recent[:] = [_last(_joined([*recent, piece]), keep)]
+                    pieces.append(piece)
                     joined = _joined(pieces)
                     pieces = []
                     at = 0

@@ -4,13 +4,14 @@ Then what surrounds its steps: judging weights on rows held out, and the final l
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.data.pairs import PairSource, RowPair
-from knoi.engine import Engine
+from knoi.engine import Engine, Serial
 from knoi.estimators.plan import Plan
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap
@@ -88,7 +89,7 @@ class Training:
         self.backend = backend
         self.engine = engine
         self.maps = maps[0].to(backend), maps[1].to(backend)
-        self._train = train
+        self._train: PairSource | None = train
         self._held_out = None if held_out is None else held_out.read(0, held_out.n_rows)
         self._work = self._minibatches(keep=plan.keep_features)
         self.start, self.rule = self._build(steps)
@@ -132,6 +133,7 @@ class Training:
         return Weights(x, y), rule
 
     def _sample(self, n: int, address: int = 0) -> RowPair:
+        assert self._train is not None
         x, y = self._train.sample(n, self.plan.seed + address)
         return x.astype(self.backend.dtype, copy=False), y.astype(self.backend.dtype, copy=False)
 
@@ -145,6 +147,7 @@ class Training:
         shift = UNKNOWN_SHIFT
         if start is not None:
             # What suited the rows of the small problem suits N of them N / n times weaker.
+            assert self._train is not None
             shift = start.reg * start.n_rows / self._train.n_rows
         shift = max(shift, LEAST_SHIFT[self.backend.dtype])
         parts: list[Preconditioner] = []
@@ -214,7 +217,8 @@ class Training:
                 pieces.append(self.backend.to_numpy(work.project(W, self.engine)))
             scores.append(np.concatenate(pieces))
         return total_correlation(
-            *scores,
+            scores[0],
+            scores[1],
             measure="fitted",
             fit_on=(fit_on[0], fit_on[1]),
             n_components=self.n_components,
@@ -224,6 +228,21 @@ class Training:
         """Go on with other workers."""
         self.engine = engine
         self.rule = replace(self.rule, engine=engine)
+
+    def rest(self) -> None:
+        """Let go of the workers and of the rows it was built from, until `work_with`."""
+        self.work_with(Serial())
+        self._train = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the room for a minibatch's features, which a copy makes anew."""
+        rule = replace(self.rule, features=None)  # type: ignore[arg-type]
+        return {**self.__dict__, "_work": None, "rule": rule}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._work = self._minibatches(keep=self.plan.keep_features)
+        self.rule = replace(self.rule, features=self._work)
 
     def finish(
         self,
@@ -237,7 +256,9 @@ class Training:
 
         No minibatch has judged the very last step: if it was bad, the weights are `fall_back`'s.
         """
-        found = self._final_cca(U, V, self._train if rows is None else rows)
+        rows = self._train if rows is None else rows
+        assert rows is not None
+        found = self._final_cca(U, V, rows)
         if fall_back is not None and fall_back.correlation is not None:
             reached = 0.0 if found is None else float(found.correlations.sum())
             if collapsed(reached, fall_back):

@@ -1,0 +1,45 @@
+"""Runs and outcomes made up for callbacks to look at."""
+
+import numpy as np
+
+from knoi.data.stream import Position
+from knoi.solvers.loop import Run
+from knoi.solvers.noi import ViewState
+from knoi.solvers.rule import Outcome, Weights
+
+ROWS = 100  # a minibatch
+
+
+def weights(step, value=0.0):
+    """Weights after so many steps, all of them `value`."""
+    x, y = (ViewState(np.full((rank, 2), value), np.zeros((rank, 2))) for rank in (4, 3))
+    return Weights(x=x, y=y, steps=step, samples=step * ROWS)
+
+
+def run_at(step, *, value=0.0, steps_per_epoch=10, **fields):
+    """A run after so many steps."""
+    position = Position(step // steps_per_epoch, step % steps_per_epoch)
+    return Run(weights=weights(step, value), position=position, seconds=step / 10, **fields)
+
+
+def outcome(*, undone=False, correlation=1.234):
+    """What a minibatch showed."""
+    scores = np.zeros((ROWS, 2)), np.zeros((ROWS, 2))
+    return Outcome(
+        loss=0.5, correlation=correlation, learning_rate=0.25, undone=undone, scores=scores
+    )
+
+
+def record(step, held_out, *, undone=False):
+    """A record of a history."""
+    return {
+        "step": step,
+        "epoch": 0,
+        "samples": step * ROWS,
+        "seconds": step / 10,
+        "loss": 0.5,
+        "correlation": 1.0,
+        "held_out": held_out,
+        "learning_rate": 0.25,
+        "undone": undone,
+    }

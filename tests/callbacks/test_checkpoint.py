@@ -1,0 +1,266 @@
+"""Checkpoints: when they are written, what they give back, whom they refuse; signals noted."""
+
+import os
+import re
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from knoi.arrays.backend import numpy_backend
+from knoi.callbacks.checkpoint import (
+    FILE_NAME,
+    Checkpoint,
+    Interrupted,
+    load_run,
+    open_directory,
+    stored_identity,
+)
+from knoi.exceptions import CheckpointError, ModelFileError
+from knoi.persistence import write_model
+from knoi.solvers.loop import Snapshot
+from tests.callbacks.runs import outcome, record, run_at
+
+BACKEND = numpy_backend("float64")
+IDENTITY = {"estimator": "KNOI", "n_rows": 7, "kernel": ["rbf", None], "rows": "ab", "features": []}
+
+
+def saving(directory, interrupted=None, clock=(0.0,)):
+    """A checkpoint every ten seconds of a clock, which stands still unless it is moved on."""
+    interrupted = Interrupted() if interrupted is None else interrupted
+    return Checkpoint(directory, IDENTITY, BACKEND, interrupted, 10.0, lambda: clock[0])
+
+
+def steps_saved(directory):
+    """The step of the checkpoint on disk; None if there is none."""
+    if not (directory / FILE_NAME).exists():
+        return None
+    return load_run(directory, IDENTITY, BACKEND).weights.steps
+
+
+class TestSaving:
+    def test_every_so_many_seconds(self, tmp_path):
+        clock, found = [0.0], []
+        save = saving(tmp_path, clock=clock)
+        for step, clock[0] in enumerate([1.0, 9.9, 10.0, 12.0, 19.9, 20.5], start=1):
+            run = run_at(step)
+            assert save(run, outcome()) is run
+            found.append(steps_saved(tmp_path))
+        assert found == [None, None, 3, 3, 3, 6]
+
+    def test_what_comes_back_is_what_was_saved(self, tmp_path):
+        best = Snapshot(np.full((4, 2), 1 / 3), np.full((3, 2), np.pi), 1.5, 700)
+        history = (record(5, 1.5), record(6, float("nan"), undone=True))
+        run = run_at(12, value=0.1, history=history, best=best, stopped="converged")
+        saving(tmp_path).save(run)
+        again = load_run(tmp_path, IDENTITY, BACKEND)
+        np.testing.assert_equal(again.state_dict(BACKEND), run.state_dict(BACKEND))
+        assert stored_identity(tmp_path) == IDENTITY
+
+    def test_nothing_but_the_checkpoint_is_left(self, tmp_path):
+        save = saving(tmp_path)
+        for step in range(3):
+            save.save(run_at(step))
+        assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+class TestWhoMayGoOn:
+    def refused(self, directory, identity, difference):
+        text = (
+            f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
+            "and the data it was made with, or train anew in another directory."
+        )
+        before = (directory / FILE_NAME).read_bytes()
+        with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
+            load_run(directory, identity, BACKEND)
+        assert (directory / FILE_NAME).read_bytes() == before
+
+    def test_another_run_is_refused_and_the_checkpoint_left_alone(self, tmp_path):
+        saving(tmp_path).save(run_at(3))
+        other = IDENTITY | {"kernel": ["rbf", 1.0]}
+        self.refused(tmp_path, other, "its kernel is ['rbf', None], here it is ['rbf', 1.0]")
+        self.refused(tmp_path, IDENTITY | {"new": 1}, "its new is None, here it is 1")
+        assert steps_saved(tmp_path) == 3
+
+    @pytest.mark.parametrize("name", ["rows", "features"])
+    def test_other_data_is_said_in_words(self, tmp_path, name):
+        saving(tmp_path).save(run_at(3))
+        self.refused(
+            tmp_path,
+            IDENTITY | {name: "cd"},
+            "it was made from other data than X and Y, though of the same shape",
+        )
+
+    def test_a_model_is_no_checkpoint(self, tmp_path):
+        file = tmp_path / FILE_NAME
+        write_model(file, {"class": "LinearCCA"}, {})
+        text = f"{file} holds a 'LinearCCA', not a checkpoint. Name the directory of a checkpoint."
+        for read in (stored_identity, lambda path: load_run(path, IDENTITY, BACKEND)):
+            with pytest.raises(ModelFileError, match=f"^{re.escape(text)}$"):
+                read(tmp_path)
+
+    def test_a_damaged_checkpoint_is_refused(self, tmp_path):
+        saving(tmp_path).save(run_at(3))
+        file = tmp_path / FILE_NAME
+        whole = bytearray(file.read_bytes())
+        whole[-1] ^= 1
+        file.write_bytes(whole)
+        with pytest.raises(ModelFileError, match=r"truncated or altered"):
+            load_run(tmp_path, IDENTITY, BACKEND)
+
+
+class TestTheDirectory:
+    def test_it_is_made(self, tmp_path):
+        directory = open_directory(str(tmp_path / "a" / "b"))
+        assert directory.is_dir()
+        assert stored_identity(directory) is None
+
+    def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
+        saving(tmp_path).save(run_at(3))
+        for name in (".knoi-0123.tmp", ".knoi-4567.tmp", "notes.txt", "other.tmp"):
+            (tmp_path / name).write_text("half")
+        open_directory(tmp_path)
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert left == [FILE_NAME, "notes.txt", "other.tmp"]
+        assert steps_saved(tmp_path) == 3
+
+    def test_a_file_is_no_directory(self, tmp_path):
+        file = tmp_path / "run"
+        file.write_text("mine")
+        text = (
+            f"checkpoint={str(file)!r} is a file: wanted a directory to write checkpoints to. Name "
+            "a directory; it is made if it does not exist."
+        )
+        with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
+            open_directory(file)
+        assert file.read_text() == "mine"
+
+
+class TestErrors:
+    def fail_after(self, steps, save):
+        with save.rescuing():
+            for step in range(1, steps + 1):
+                save(run_at(step), outcome())
+            raise ValueError("no row 7")
+
+    def test_an_error_saves_the_steps_before_it_and_says_so(self, tmp_path):
+        save = saving(tmp_path)
+        with pytest.raises(ValueError, match="no row 7") as raised:
+            self.fail_after(2, save)
+        assert steps_saved(tmp_path) == 2
+        assert raised.value.__notes__ == [
+            f"The steps until here are saved in {tmp_path}: once the cause is mended, fit with "
+            "resume=True goes on from there."
+        ]
+
+    def test_an_error_before_the_first_step_leaves_an_older_checkpoint(self, tmp_path):
+        saving(tmp_path).save(run_at(99))
+        save = saving(tmp_path)
+        with pytest.raises(ValueError, match="no row 7") as raised:
+            self.fail_after(0, save)
+        assert steps_saved(tmp_path) == 99
+        assert not hasattr(raised.value, "__notes__")
+
+    def test_if_saving_fails_too_the_first_error_is_the_one_told(self, tmp_path):
+        save = saving(tmp_path / "gone")
+        with pytest.raises(ValueError, match="no row 7") as raised:
+            self.fail_after(1, save)
+        (note,) = raised.value.__notes__
+        assert note.startswith(f"The run could not be saved to {tmp_path / 'gone'}: ")
+
+    def test_no_error_saves_nothing(self, tmp_path):
+        save = saving(tmp_path)
+        with save.rescuing():
+            save(run_at(1), outcome())
+        assert steps_saved(tmp_path) is None
+
+
+def told(number):
+    """Send this process a signal; Python acts on it before the next line."""
+    os.kill(os.getpid(), number)
+
+
+@pytest.fixture
+def handlers():
+    """The handlers of both signals, given back at the end."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield before
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize(
+        ("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    )
+    def test_a_signal_ends_the_step_is_saved_and_acts(self, tmp_path, handlers, number, ending):
+        interrupted = Interrupted()
+        save = saving(tmp_path, interrupted=interrupted)
+
+        def train():
+            with interrupted.noted():
+                save(run_at(1), outcome())
+                told(number)
+                assert steps_saved(tmp_path) is None  # the step in progress goes on
+                save(run_at(2), outcome())
+
+        with pytest.raises(ending) as raised:
+            train()
+        assert steps_saved(tmp_path) == 2
+        if ending is SystemExit:
+            assert raised.value.code == 143
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+    def test_the_second_signal_acts_at_once(self, handlers):
+        def train():
+            with Interrupted().noted():
+                told(signal.SIGTERM)
+                told(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            train()
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+    def test_a_signal_after_the_last_step_is_not_swallowed(self, handlers):
+        interrupted = Interrupted()
+        with interrupted.noted():
+            told(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.act()
+
+    def test_without_a_signal_there_is_nothing_to_act_on(self):
+        Interrupted().act()
+
+    def test_the_callers_own_handler_is_what_acts(self, tmp_path, handlers):
+        calls = []
+        signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
+        interrupted = Interrupted()
+        save = saving(tmp_path, interrupted=interrupted)
+        with interrupted.noted():
+            told(signal.SIGTERM)
+            assert calls == []
+            save(run_at(1), outcome())
+            assert (calls, steps_saved(tmp_path)) == ([signal.SIGTERM], 1)
+            save(run_at(2), outcome())  # the handler came back: training goes on
+        assert (calls, steps_saved(tmp_path)) == ([signal.SIGTERM], 1)
+
+    def test_a_signal_that_is_ignored_stays_ignored(self, handlers):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupted = Interrupted()
+        with interrupted.noted():
+            told(signal.SIGINT)
+        assert interrupted.signal is None
+
+    def test_outside_the_main_thread_nothing_is_touched(self, handlers):
+        found = []
+
+        def listen():
+            with Interrupted().noted():
+                found.append({number: signal.getsignal(number) for number in handlers})
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        thread.join()
+        assert found == [handlers]
