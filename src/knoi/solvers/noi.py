@@ -133,7 +133,9 @@ def couple(head: Head, scores: Iterable[NDArray[Any]], rho: float) -> Coupling:
     residuals = (P - Q @ y_root, Q - P @ x_root)
     loss = sum(float(np.mean(np.sum(R * R, axis=1))) for R in residuals) / 2
     if rho:
-        x_root, y_root = (inverse_root(S) for S in of_batch)
+        # About their own means: an offset from the smoothed ones would pass for correlation.
+        P, Q = P - P.mean(axis=0), Q - Q.mean(axis=0)
+        x_root, y_root = inverse_root(P.T @ P / b), inverse_root(Q.T @ Q / b)
     correlations = np.linalg.svd(x_root @ (P.T @ Q / b) @ y_root, compute_uv=False)
     return Coupling(Head(means, covariances), residuals, loss, np.clip(correlations, 0, 1))
 

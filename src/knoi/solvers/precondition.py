@@ -72,7 +72,8 @@ class Columns:
 
         engine.map(fill, even_slices(M, 256))
         diagonal = backend.xp.arange(M, **backend.placement)
-        K[diagonal, diagonal] += shift * float(backend.xp.sum(K[diagonal, diagonal]))
+        # The kernel of rows that are all zero may be zero: then the gradient is, too.
+        K[diagonal, diagonal] += shift * float(backend.xp.sum(K[diagonal, diagonal])) or 1.0
         return cls(backend.cholesky(K), backend)
 
     def __call__(self, G: Array) -> Array:
@@ -123,7 +124,8 @@ class LowRank:
         if s >= SAMPLE_PER_VECTOR * M:
             Phi = backend.asarray(centred(slice(0, M)), "float64")
             values, vectors = np.linalg.eigh(backend.to_numpy(Phi.T @ Phi) / s)
-            values, vectors = values[::-1], vectors[:, ::-1]
+            # Copied, since torch refuses the negative stride of a lone reversed column.
+            values, vectors = values[::-1], vectors[:, ::-1].copy()
             q = int(np.sum(values > np.finfo(np.float32).eps * values[0]))
             return cls._slowed(vectors[:, :q], values[:q], values[max(q, 1) - 1], backend)
 

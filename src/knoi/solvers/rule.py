@@ -15,8 +15,15 @@ from knoi.solvers.precondition import Preconditioner
 
 # A minibatch whose total correlation falls below this part of what it was shows a collapse ...
 COLLAPSED = 0.5
+# ... if it falls that low by this many standard deviations of its own ...
+SURE = 4.0
 # ... and one that keeps this part of it confirms the weights it was projected with.
 CONFIRMED = 0.98
+# Residuals this many times those of the anchor, or of zero weights, show that steps diverge. A lone
+# direction can do so while the views agree as well as ever.
+DIVERGED = 100.0
+# Scores beyond it have squares, or sums of them, that are no numbers.
+LARGEST_SCORE = 1e100
 EMPTY_HEAD = Head()
 # The learning rate is multiplied by this when a step is undone.
 SHORTENING = 0.5
@@ -29,6 +36,8 @@ class Anchor:
     U: Array  # (Mx, L)
     V: Array  # (My, L)
     correlation: float | None  # None: to be measured on the next minibatch
+    noise: float  # by how much chance alone may change it
+    loss: float  # mean squared residual
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Weights:
     shortened: float = 1.0  # how much bad steps have cut the learning rate
     anchor: Anchor | None = None
     average: tuple[Array, Array] | None = None  # of U and of V
+    averaged: int = 0  # how many went into it
 
     @property
     def result(self) -> tuple[Array, Array]:
@@ -62,7 +72,10 @@ class Weights:
             state |= {"mean_x": self.head.means[0], "mean_y": self.head.means[1]}
             state |= {"Sxx": self.head.covariances[0], "Syy": self.head.covariances[1]}
         state |= {"steps": self.steps, "samples": self.samples, "shortened": self.shortened}
-        state["anchor_correlation"] = None if self.anchor is None else self.anchor.correlation
+        state["averaged"] = self.averaged
+        if self.anchor is not None:
+            state["anchor_correlation"] = self.anchor.correlation
+            state |= {"anchor_noise": self.anchor.noise, "anchor_loss": self.anchor.loss}
         return state
 
     @classmethod
@@ -74,7 +87,8 @@ class Weights:
             head = Head((state["mean_x"], state["mean_y"]), (state["Sxx"], state["Syy"]))
         if "anchor_U" in state:
             U, V = place(state["anchor_U"]), place(state["anchor_V"])
-            anchor = Anchor(U, V, state["anchor_correlation"])
+            measured = (state["anchor_correlation"], state["anchor_noise"], state["anchor_loss"])
+            anchor = Anchor(U, V, *measured)
         if "average_U" in state:
             average = place(state["average_U"]), place(state["average_V"])
         return cls(
@@ -86,6 +100,7 @@ class Weights:
             float(state["shortened"]),
             anchor,
             average,
+            int(state["averaged"]),
         )
 
 
@@ -132,10 +147,10 @@ class Rule:
     engine: Engine
 
     def step(self, before: Weights, x: NDArray[Any], y: NDArray[Any]) -> tuple[Weights, Outcome]:
-        """Project, couple, and descend; or undo what a collapsed minibatch shows was bad."""
+        """Project, couple, and descend; or undo what the minibatch shows was a bad step."""
         scores = self._project(before, x, y)
         after = replace(before, steps=before.steps + 1, samples=before.samples + len(x))
-        finite = all(np.isfinite(s).all() for s in scores)
+        finite = all(np.abs(s).max() < LARGEST_SCORE for s in scores)  # false for NaN
         coupling = couple(before.head, scores, self.rho) if finite else None
         correlation = (
             float(coupling.correlations[: self.n_components].sum()) if coupling else float("nan")
@@ -144,9 +159,17 @@ class Rule:
         outcome = Outcome(
             coupling.loss if coupling else float("inf"), correlation, rate, False, scores
         )
-        if coupling is None or collapsed(correlation, before.anchor):
+        if (
+            coupling is None
+            or collapsed(correlation, before.anchor)
+            or _diverged(coupling, before.anchor)
+        ):
             return self._undo(after), replace(outcome, undone=True)
-        return self._descend(_confirm(after, before, correlation), coupling), outcome
+        noise = _noise(coupling.correlations[: self.n_components], len(x))
+        reached = Anchor(before.x.U, before.y.U, correlation, noise, coupling.loss)
+        if _confirmed(coupling, reached, before.anchor):
+            after = replace(after, anchor=reached)
+        return self._descend(after, coupling), outcome
 
     def _project(
         self, weights: Weights, x: NDArray[Any], y: NDArray[Any]
@@ -170,16 +193,7 @@ class Rule:
         moved = replace(weights, x=views[0], y=views[1], head=coupling.head)
         if self.average_from is None or moved.steps <= self.average_from:
             return moved
-        return replace(moved, average=self._averaged(moved))
-
-    def _averaged(self, weights: Weights) -> tuple[Array, Array]:
-        new = (weights.x.U, weights.y.U)
-        if weights.average is None or self.average_from is None:
-            return new
-        # Weights grow with the square of the number: the tail counts, the start is forgotten.
-        share = 3 / (weights.steps - self.average_from + 2)
-        U, V = (old + share * (now - old) for old, now in zip(weights.average, new, strict=True))
-        return U, V
+        return replace(moved, average=_averaged(moved), averaged=moved.averaged + 1)
 
     def _undo(self, weights: Weights) -> Weights:
         """Back to the anchor, at rest, with shorter steps; its correlation is measured anew."""
@@ -198,6 +212,7 @@ class Rule:
             shortened=weights.shortened * SHORTENING,
             anchor=replace(anchor, correlation=None),
             average=None,
+            averaged=0,
         )
 
 
@@ -205,13 +220,42 @@ def collapsed(correlation: float, anchor: Anchor | None) -> bool:
     """Whether a total correlation shows that the views fell apart since the anchor."""
     if anchor is None or anchor.correlation is None:
         return False
-    return not correlation >= COLLAPSED * anchor.correlation
+    return not correlation >= COLLAPSED * anchor.correlation - anchor.noise
 
 
-def _confirm(after: Weights, before: Weights, correlation: float) -> Weights:
-    """The weights before the step become the anchor if this minibatch speaks for them."""
-    old = before.anchor
-    known = old is not None and old.correlation is not None
-    if known and correlation < CONFIRMED * old.correlation:
-        return after
-    return replace(after, anchor=Anchor(before.x.U, before.y.U, correlation))
+def _noise(correlations: NDArray[Any], n: int) -> float:
+    """How far chance may take the sum of correlations measured on n rows."""
+    # The standard deviation of a sample correlation is about (1 - r^2) / sqrt(n).
+    return SURE * float(np.sqrt(np.sum((1 - correlations**2) ** 2) / n))
+
+
+def _diverged(coupling: Coupling, anchor: Anchor | None) -> bool:
+    """Whether the weights have outgrown their targets since the anchor."""
+    if anchor is None or anchor.correlation is None:
+        return False
+    return not coupling.loss <= DIVERGED * max(anchor.loss, _loss_of_nothing(coupling))
+
+
+def _confirmed(coupling: Coupling, reached: Anchor, anchor: Anchor | None) -> bool:
+    """Whether a minibatch speaks for the weights it was projected with, against the anchor's."""
+    if anchor is None or anchor.correlation is None or reached.correlation is None:
+        return True
+    # Were the loss of an anchor free to rise, slow divergence would take the anchor along.
+    as_close = reached.loss <= max(anchor.loss, _loss_of_nothing(coupling))
+    return as_close and reached.correlation >= CONFIRMED * anchor.correlation
+
+
+def _loss_of_nothing(coupling: Coupling) -> int:
+    """The mean squared residual of zero weights: one for each direction of whitened targets."""
+    return int(coupling.residuals[0].shape[1])
+
+
+def _averaged(weights: Weights) -> tuple[Array, Array]:
+    """The average with the latest weights in it."""
+    new = (weights.x.U, weights.y.U)
+    if weights.average is None:
+        return new
+    # Weights grow with the square of the number: the tail counts, the start is forgotten.
+    share = 3 / (weights.averaged + 3)
+    U, V = (old + share * (now - old) for old, now in zip(weights.average, new, strict=True))
+    return U, V

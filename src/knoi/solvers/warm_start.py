@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.engine import Engine
+from knoi.exceptions import InputError
 from knoi.features import FeatureMap
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.solvers.exact import solve_primal
@@ -106,7 +107,14 @@ def warm_start(
     Phi, Psi = (np.vstack([backend.to_numpy(piece) for piece in pieces]) for pieces in judged)
     best, reached, chosen = None, -np.inf, 0.0
     for reg in REGULARISERS:
-        solution = solve_primal(moments.covariances(consume=False), directions, (reg, reg), backend)
+        try:
+            solution = solve_primal(
+                moments.covariances(consume=False), directions, (reg, reg), backend
+            )
+        except InputError:
+            if best is None:
+                raise
+            break  # so weak that directions without variance no longer count: so it would go on
         correlation = _total_correlation(Phi @ solution.U, Psi @ solution.V)
         if correlation > reached:
             best, reached, chosen = solution, correlation, reg

@@ -1,0 +1,198 @@
+"""Preconditioners against their dense formulas, and the curvature they leave."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from knoi.arrays.backend import numpy_backend, torch_backend
+from knoi.arrays.random import View
+from knoi.engine import Serial, Threads
+from knoi.features import Identity, KernelColumns, RandomFourier
+from knoi.kernels import RBF, Linear
+from knoi.solvers import precondition
+from knoi.solvers.noi import MinibatchFeatures
+from knoi.solvers.precondition import Columns, LowRank, largest_curvature, plain
+from tests.oracles.kernels import gram, rbf
+
+WIDTH, BATCH = 4.0, 50
+
+
+@pytest.fixture(params=["serial", "two threads"])
+def engine(request):
+    with Threads(2) if request.param == "two threads" else nullcontext(Serial()) as workers:
+        yield workers
+
+
+@pytest.fixture
+def rows():
+    """Rows with variances of all sizes."""
+    draw = np.random.default_rng(0).standard_normal((400, 6)) * 2.0 ** -np.arange(6)
+    draw.setflags(write=False)
+    return draw
+
+
+def fourier(rows, rank):
+    return RandomFourier.fit(rows, RBF(WIDTH), rank, 0, View.X)
+
+
+def covariance(features, rows):
+    Phi = features.transform(rows)
+    return np.cov(Phi.T, bias=True).reshape(features.rank, features.rank)
+
+
+def as_matrix(apply, rank, backend):
+    """P itself: what it makes of the unit vectors."""
+    return backend.to_numpy(apply(backend.asarray(np.eye(rank))))
+
+
+def low_rank(features, rows, backend, engine=None, batch_size=BATCH):
+    placed = features.to(backend)
+    return LowRank.fit(placed, backend.asarray(rows), batch_size, backend, engine or Serial())
+
+
+def curvature(features, rows, apply, backend):
+    placed = features.to(backend)
+    work = MinibatchFeatures(placed, len(rows), backend, keep=True)
+    work.load(backend.asarray(rows))
+    return largest_curvature(work, features.rank, apply, backend, Serial())
+
+
+def top(A):
+    return np.linalg.eigvals(A).real.max()
+
+
+@pytest.mark.parametrize("shift", [1e-1, 1e-4])
+def test_columns_is_its_formula(shift, backend, engine, rows):
+    Z = rows[:300]  # more than the 256 rows that are filled in at a time
+    K = gram(rbf(WIDTH), Z, Z)
+    A = K + shift * np.trace(K) * np.eye(300)
+    G = np.random.default_rng(1).standard_normal((300, 3))
+    want = 300 * np.linalg.solve(A, np.linalg.solve(A, G))
+    apply = Columns.fit(KernelColumns(RBF(WIDTH), Z).to(backend), shift, backend, engine)
+    given = backend.asarray(G.copy())
+    found = backend.to_numpy(apply(given))
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-9 * np.abs(want).max())
+    np.testing.assert_array_equal(backend.to_numpy(given), G)
+
+
+def test_columns_turns_the_covariance_into_nearly_the_identity(rows):
+    """The landmarks are a sample of the rows, so P nearly inverts where the shift is small."""
+    backend = numpy_backend()
+    features = KernelColumns(RBF(WIDTH), rows[:100])
+    Phi = features.transform(rows)
+    S = Phi.T @ Phi / len(rows)
+    before = np.sort(np.linalg.eigvalsh(S))[::-1]
+    apply = Columns.fit(features, 1e-4, backend, Serial())
+    after = np.sort(np.linalg.eigvals(as_matrix(apply, 100, backend) @ S).real)[::-1]
+    assert before[0] / before[4] > 30 * after[0] / after[4]
+
+
+def naive_low_rank(S, q, pace):
+    values, vectors = np.linalg.eigh(S)
+    Q, values = vectors[:, ::-1][:, :q], values[::-1][:q]
+    return np.eye(len(S)) - Q @ np.diag(1 - pace / values) @ Q.T
+
+
+def test_low_rank_is_its_formula(backend, engine, rows, monkeypatch):
+    monkeypatch.setattr(precondition, "BLOCK_COLUMNS", 32)
+    features = fourier(rows, 150)  # 400 rows are too few for all eigenvectors
+    S = covariance(features, rows)
+    values = np.sort(np.linalg.eigvalsh(S))[::-1]
+    q = int(np.sum(values > np.trace(S) / (2 * BATCH)))
+    assert 2 <= q < 40  # the noise decides, not the number of rows
+    P = as_matrix(low_rank(features, rows, backend, engine), 150, backend)
+    np.testing.assert_allclose(P, naive_low_rank(S, q, values[q - 1]), atol=1e-9)
+
+
+def test_low_rank_takes_a_tenth_of_the_rows_at_most(rows):
+    backend = numpy_backend()
+    features = fourier(rows, 150)
+    found = low_rank(features, rows[:50], backend, batch_size=100_000)
+    assert found.Q.shape == (150, 5)
+    S = covariance(features, rows[:50])
+    pace = np.sort(np.linalg.eigvalsh(S))[-5]
+    np.testing.assert_allclose(
+        as_matrix(found, 150, backend), naive_low_rank(S, 5, pace), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("rank", [20, 150], ids=["small map", "large map"])
+def test_low_rank_is_symmetric_and_positive(rank, backend, rows):
+    P = as_matrix(low_rank(fourier(rows, rank), rows, backend), rank, backend)
+    np.testing.assert_allclose(P, P.T, atol=1e-12)
+    values = np.linalg.eigvalsh(P)
+    assert values[0] > 0
+    assert values[-1] <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("rank", [20, 150], ids=["small map", "large map"])
+def test_low_rank_takes_the_top_off_the_spectrum(rank, backend, rows):
+    features = fourier(rows, rank)
+    S = covariance(features, rows)
+    P = as_matrix(low_rank(features, rows, backend), rank, backend)
+    assert top(P @ S) < 0.1 * top(S)
+    # What is left of the top is the pace of the slowest eigenvector, not nothing at all.
+    assert top(P @ S) >= np.linalg.eigvalsh(S)[0]
+
+
+def test_low_rank_whitens_a_small_map_fully(backend, rows):
+    features = fourier(rows, 20)
+    S = covariance(features, rows)
+    P = as_matrix(low_rank(features, rows, backend), 20, backend)
+    least = np.linalg.eigvalsh(S)[0]
+    values = np.linalg.eigvals(P @ S).real
+    np.testing.assert_allclose(values, least, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", "low_rank", "columns"])
+def test_largest_curvature_is_the_largest_eigenvalue(kind, backend, rows):
+    minibatch = rows[200:320]
+    if kind == "columns":
+        features = KernelColumns(RBF(WIDTH), rows[:60])
+        apply = Columns.fit(features.to(backend), 1e-3, backend, Serial())
+    else:
+        features = fourier(rows, 60)
+        apply = plain if kind == "plain" else low_rank(features, rows[:200], backend)
+    P = as_matrix(apply, 60, backend)
+    want = top(P @ covariance(features, minibatch))
+    assert curvature(features, minibatch, apply, backend) == pytest.approx(want, rel=0.1)
+
+
+def test_curvature_is_the_same_every_time(rows):
+    found = {curvature(fourier(rows, 30), rows, plain, numpy_backend()) for _ in range(3)}
+    assert len(found) == 1
+
+
+DEGENERATE = {
+    "rank 1": (Identity(1), np.linspace(-1, 1, 40)[:, None]),
+    "one landmark": (KernelColumns(RBF(1.0), np.zeros((1, 2))), np.eye(40, 2)),
+    "constant": (Identity(3), np.full((40, 3), 0.1)),
+    "constant, few rows": (Identity(9), np.full((40, 9), 0.1)),
+    "zero": (KernelColumns(Linear(), np.zeros((3, 2))), np.zeros((40, 2))),
+    "one row": (Identity(3), np.ones((1, 3))),
+    "one constant column": (Identity(2), np.stack([np.arange(40.0), np.ones(40)], axis=1)),
+    "duplicated landmarks": (
+        KernelColumns(RBF(1.0), np.tile(np.eye(3), (4, 1))),
+        np.random.default_rng(0).standard_normal((40, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "make", [numpy_backend, lambda dtype: torch_backend("cpu", dtype)], ids=["numpy", "torch"]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", list(DEGENERATE))
+def test_degenerate_features_give_finite_directions(case, dtype, make):
+    backend = make(dtype)
+    features, rows = DEGENERATE[case]
+    applied = [low_rank(features, rows, backend)]
+    if isinstance(features, KernelColumns):
+        shift = {"float32": 5e-7, "float64": 1e-9}[dtype]  # the least that training asks for
+        applied.append(Columns.fit(features.to(backend), shift, backend, Serial()))
+    for apply in applied:
+        assert np.isfinite(as_matrix(apply, features.rank, backend)).all()
+        found = curvature(features, rows, apply, backend)
+        assert np.isfinite(found)
+        assert found >= 0
