@@ -43,12 +43,15 @@ def covariance(features, rows):
 
 def as_matrix(apply, rank, backend):
     """P itself: what it makes of the unit vectors."""
-    return backend.to_numpy(apply(backend.asarray(np.eye(rank))))
+    unit = backend.asarray(np.eye(rank))
+    return backend.to_numpy(apply(unit, backend.zeros((rank, rank))))
 
 
-def low_rank(features, rows, backend, engine=None, batch_size=BATCH):
+def low_rank(features, rows, backend, engine=None, batch_size=BATCH, ridge=0.0):
     placed = features.to(backend)
-    return LowRank.fit(placed, backend.asarray(rows), batch_size, backend, engine or Serial())
+    return LowRank.fit(
+        placed, backend.asarray(rows), batch_size, ridge, backend, engine or Serial()
+    )
 
 
 def curvature(features, rows, apply, backend):
@@ -69,9 +72,9 @@ def test_columns_is_its_formula(shift, backend, engine, rows):
     A = K + shift * np.trace(K) * np.eye(300)
     G = np.random.default_rng(1).standard_normal((300, 3))
     want = 300 * np.linalg.solve(A, np.linalg.solve(A, G))
-    apply = Columns.fit(KernelColumns(RBF(WIDTH), Z).to(backend), shift, backend, engine)
+    apply = Columns.fit(KernelColumns(RBF(WIDTH), Z).to(backend), shift, 0.0, backend, engine)
     given = backend.asarray(G.copy())
-    found = backend.to_numpy(apply(given))
+    found = backend.to_numpy(apply(given, given))
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-9 * np.abs(want).max())
     np.testing.assert_array_equal(backend.to_numpy(given), G)
 
@@ -83,9 +86,30 @@ def test_columns_turns_the_covariance_into_nearly_the_identity(rows):
     Phi = features.transform(rows)
     S = Phi.T @ Phi / len(rows)
     before = np.sort(np.linalg.eigvalsh(S))[::-1]
-    apply = Columns.fit(features, 1e-4, backend, Serial())
+    apply = Columns.fit(features, 1e-4, 0.0, backend, Serial())
     after = np.sort(np.linalg.eigvals(as_matrix(apply, 100, backend) @ S).real)[::-1]
     assert before[0] / before[4] > 30 * after[0] / after[4]
+
+
+def test_columns_adds_the_ridge_of_kernel_cca(rows):
+    backend, Z = numpy_backend(), rows[:60]
+    columns = KernelColumns(RBF(WIDTH), Z)
+    U, G = np.random.default_rng(3).standard_normal((2, 60, 4))
+    found = Columns.fit(columns, 1e-3, 1e-2, backend, Serial())(G, U)
+    K = RBF(WIDTH)(Z, Z)
+    shifted = K + 1e-3 * np.trace(K) * np.eye(60)
+    ridge = 1e-2 * np.trace(K) / 60
+    expected = 60 * np.linalg.solve(shifted @ shifted, G + ridge * shifted @ U)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
+
+
+def test_low_rank_adds_the_ridge(rows):
+    backend, features = numpy_backend(), fourier(rows, 150)
+    U, G = np.random.default_rng(3).standard_normal((2, 150, 4))
+    apply = low_rank(features, rows, backend, ridge=1e-2)
+    P = as_matrix(apply, 150, backend)
+    ridge = 1e-2 * np.trace(covariance(features, rows))
+    np.testing.assert_allclose(apply(G, U), P @ (G + ridge * U), rtol=1e-8, atol=1e-10)
 
 
 def naive_low_rank(S, q, pace):
@@ -150,7 +174,7 @@ def test_largest_curvature_is_the_largest_eigenvalue(kind, backend, rows):
     minibatch = rows[200:320]
     if kind == "columns":
         features = KernelColumns(RBF(WIDTH), rows[:60])
-        apply = Columns.fit(features.to(backend), 1e-3, backend, Serial())
+        apply = Columns.fit(features.to(backend), 1e-3, 0.0, backend, Serial())
     else:
         features = fourier(rows, 60)
         apply = plain if kind == "plain" else low_rank(features, rows[:200], backend)
@@ -190,7 +214,7 @@ def test_degenerate_features_give_finite_directions(case, dtype, make):
     applied = [low_rank(features, rows, backend)]
     if isinstance(features, KernelColumns):
         shift = {"float32": 5e-7, "float64": 1e-9}[dtype]  # the least that training asks for
-        applied.append(Columns.fit(features.to(backend), shift, backend, Serial()))
+        applied.append(Columns.fit(features.to(backend), shift, 0.0, backend, Serial()))
     for apply in applied:
         assert np.isfinite(as_matrix(apply, features.rank, backend)).all()
         found = curvature(features, rows, apply, backend)

@@ -59,6 +59,8 @@ class Backend:
         if isinstance(values, np.ndarray):
             # torch refuses read-only memory and negative strides; a source may hand out both.
             values = np.require(values, dtype=wanted, requirements=["C", "W"])
+            if min(values.strides, default=0) < 0:  # which NumPy calls contiguous if it has one row
+                values = values.copy()
         return self.xp.asarray(values, dtype=getattr(self.xp, wanted), device=self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:

@@ -281,7 +281,7 @@ def _from_portable(value: Any, maps: tuple[FeatureMap, ...]) -> Any:
     if isinstance(value, dict):
         if "kernel" in value:
             return kernel_from_state(value["kernel"])
-        return maps[0] if len(maps) == 1 else maps
+        return maps[0]  # given alone it is the map of both views
     if isinstance(value, list):
         views = [(one,) for one in maps] if len(value) == len(maps) else [maps] * len(value)
         return tuple(_from_portable(one, own) for one, own in zip(value, views, strict=True))

@@ -41,6 +41,7 @@ class Plan:
     """The choices, in the order they are made."""
 
     seed: int
+    passes: int
     approximation: tuple[Approximation, Approximation]
     rank: tuple[int, int]
     precondition: tuple[Precondition | None, Precondition | None]
@@ -75,6 +76,7 @@ class Request:
     batch_size: int | None
     extra_directions: int | None
     held_out: float
+    epochs: int | None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     keep = features <= left * 3 // 4
     return Plan(
         seed,
+        epochs_for(n_train) if request.epochs is None else request.epochs,
         approximation,  # type: ignore[arg-type]
         rank,  # type: ignore[arg-type]
         precondition,  # type: ignore[arg-type]

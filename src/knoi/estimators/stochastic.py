@@ -35,6 +35,7 @@ from knoi.estimators.parameters import (
     one_per_view,
     positive,
     rank_for,
+    regulariser,
     whole,
 )
 from knoi.estimators.plan import Plan, Request, Sizes, epochs_for, make_plan
@@ -120,6 +121,10 @@ class KNOI(BaseCCA):
         Pull of the weights towards 0. Published: 1e-7 (the authors' 1e-5).
     average : bool or None, default=None
         Whether the result averages the weights of the later steps.
+    reg : float, "auto", or a pair of these, default="auto"
+        Regularisation, as in `FourierCCA`. "auto" takes what did best on rows left out of the small
+        problem that training starts from, scaled to the number of rows; a single pass over the data
+        needs none and has none. The published algorithm has `weight_decay` instead.
     extra_directions : int or None, default=None
         Directions learned beyond `n_components`, of which the best are kept. Published: 0.
     epochs : int or None, default=None
@@ -196,6 +201,7 @@ class KNOI(BaseCCA):
         time_constant: float = 0.0,
         weight_decay: float | None = None,
         average: bool | None = None,
+        reg: Any = "auto",
         extra_directions: int | None = None,
         epochs: int | None = None,
         max_time: float | None = None,
@@ -223,6 +229,7 @@ class KNOI(BaseCCA):
         self.time_constant = time_constant
         self.weight_decay = weight_decay
         self.average = average
+        self.reg = reg
         self.extra_directions = extra_directions
         self.epochs = epochs
         self.max_time = max_time
@@ -453,6 +460,7 @@ class KNOI(BaseCCA):
             batch_size=b,
             extra_directions=None if extra is None else whole("extra_directions", extra),
             held_out=0.0 if streaming else fraction("held_out", self.held_out),
+            epochs=1 if streaming else _optional(count, "epochs", self.epochs),
         )
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
@@ -500,6 +508,7 @@ class KNOI(BaseCCA):
             weight_decay=_optional(at_least_zero, "weight_decay", self.weight_decay),
             time_constant=fraction("time_constant", self.time_constant),
             average=_optional(flag, "average", self.average),
+            reg=one_per_view("reg", self.reg, _regularisation),
         )
 
     def _identity(self, plan: Plan, maps: Maps, pairs: PairSource) -> dict[str, Any]:
@@ -548,6 +557,10 @@ def _approximation(name: str, value: Any) -> Any:
             "...), or one of 'auto', 'nystrom', 'fourier'."
         )
     return _one_of(name, value, APPROXIMATIONS)
+
+
+def _regularisation(name: str, value: Any) -> float | None:
+    return None if isinstance(value, str) and value == "auto" else regulariser(name, value)
 
 
 def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:

@@ -29,8 +29,8 @@ Maps = tuple[FeatureMap, FeatureMap]
 
 # Rows of the training set that the final linear CCA looks at: many times its L + L dimensions.
 FINAL_ROWS = 65_536
-# The shift of `Columns` where nothing could be learned about it, and its least, by precision.
-UNKNOWN_SHIFT = 1e-3
+# The regularisation where nothing could be learned about it, and the least shift of `Columns`.
+UNKNOWN_REG = 1e-3
 LEAST_SHIFT = {"float32": 5e-7, "float64": 1e-9}
 
 
@@ -44,6 +44,7 @@ class StepParameters:
     weight_decay: float | None
     time_constant: float
     average: bool | None
+    reg: tuple[float | None, float | None]  # None: found by the warm start
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class _StepDefaults:
 PUBLISHED = _StepDefaults(1.0, None, 0.995, 1e-7, average=False)
 PUBLISHED_DEVIATION = 1.0
 COLUMNS = _StepDefaults(1.0, 6.0, 0.0, 0.0, average=True)
-LOW_RANK = _StepDefaults(0.5, None, 0.9, 0.0, average=True)
-# Rows that judge features must not be the rows the features were made from: a minibatch of landmarks
-# would show a curvature no other has.
+LOW_RANK = _StepDefaults(1.0, None, 0.0, 0.0, average=True)
+# Rows that judge features must not be those the features were made from: a minibatch of landmarks
+# shows a curvature no other has.
 FRESH = 1
 # Averaging starts once the fast directions have settled.
 AVERAGE_FROM = 10
@@ -105,7 +106,7 @@ class Training:
         defaults = {"columns": COLUMNS, "low_rank": LOW_RANK, None: PUBLISHED}
         ours = [defaults[choice] for choice in self.plan.precondition]
         start = self._warm_start()
-        precondition = self._preconditioners(start)
+        precondition = self._preconditioners(start, given.reg)
         minibatch = self._sample(self.plan.batch_size, FRESH)
         rates = self._unit_steps(minibatch, precondition)
         sizes = [
@@ -143,25 +144,35 @@ class Training:
         sample = self._sample(rows_wanted(max(self.plan.rank)), FRESH)
         return warm_start(self.maps, sample, self.plan.directions, self.backend, self.engine)
 
-    def _preconditioners(self, start: Start | None) -> tuple[Preconditioner, Preconditioner]:
-        shift = UNKNOWN_SHIFT
-        if start is not None:
-            # What suited the rows of the small problem suits N of them N / n times weaker.
-            assert self._train is not None
-            shift = start.reg * start.n_rows / self._train.n_rows
-        shift = max(shift, LEAST_SHIFT[self.backend.dtype])
+    def _preconditioners(
+        self, start: Start | None, given: tuple[float | None, float | None]
+    ) -> tuple[Preconditioner, Preconditioner]:
         parts: list[Preconditioner] = []
         for view, features, choice in zip(View, self.maps, self.plan.precondition, strict=True):
+            reg, ridge = self._regularisation(start, given[view])
             if choice == "columns":
                 assert isinstance(features, KernelColumns)
-                parts.append(Columns.fit(features, shift, self.backend, self.engine))
+                shift = max(reg, LEAST_SHIFT[self.backend.dtype])
+                parts.append(Columns.fit(features, shift, ridge, self.backend, self.engine))
             elif choice == "low_rank":
                 rows = self._sample(LowRank.rows_wanted(features.rank))[view]
                 part, b = self.backend.asarray(rows), self.plan.batch_size
-                parts.append(LowRank.fit(features, part, b, self.backend, self.engine))
+                parts.append(LowRank.fit(features, part, b, ridge, self.backend, self.engine))
             else:
                 parts.append(plain)
         return parts[0], parts[1]
+
+    def _regularisation(self, start: Start | None, given: float | None) -> tuple[float, float]:
+        """What suits the data, and the ridge to train with, both relative to total variance.
+
+        What suited the rows of the small problem suits N of them N / n times weaker. A single pass
+        cannot overfit and needs no ridge; the more passes, the more of it.
+        """
+        if given is not None:
+            return given, given
+        assert self._train is not None
+        reg = UNKNOWN_REG if start is None else start.reg * start.n_rows / self._train.n_rows
+        return reg, reg * (1 - 1 / self.plan.passes)
 
     def _unit_steps(
         self, minibatch: RowPair, precondition: tuple[Preconditioner, Preconditioner]
@@ -197,7 +208,8 @@ class Training:
             R = self.backend.asarray(targets / len(rows))
             zero = self.backend.zeros((self.plan.rank[view], k))
             self._work[view].project(zero, self.engine)  # makes the features
-            weights.append(precondition[view](self._work[view].gradient(R, self.engine)))
+            G = self._work[view].gradient(R, self.engine)
+            weights.append(precondition[view](G, zero))
         return weights[0], weights[1]
 
     def held_out_correlation(self, weights: Weights) -> float:

@@ -32,12 +32,12 @@ SAMPLE_ROWS = 4000
 class Preconditioner(Protocol):
     """Turns the gradient of one view into the direction to step in."""
 
-    def __call__(self, G: Array) -> Array:
-        """P G, (M, L), for a symmetric positive P."""
+    def __call__(self, G: Array, U: Array) -> Array:
+        """P (G + ridge of U), (M, L), for a symmetric positive P."""
         ...
 
 
-def plain(G: Array) -> Array:
+def plain(G: Array, U: Array) -> Array:
     """The gradient itself: the published algorithm."""
     return G
 
@@ -47,10 +47,12 @@ class Columns:
     """P = M (K_ZZ + shift)^-2 for kernel columns k(x, Z) (after FALKON).
 
     The landmarks are rows of the data, so K_ZZ^2 / M estimates the covariance of the columns. One
-    M x M triangle and four triangular solves a step; the columns are never whitened.
+    M x M triangle and four triangular solves a step; the columns are never whitened. The ridge is
+    that of kernel CCA, on the norm U' K_ZZ U of the projections; it costs nothing.
     """
 
     factor: Array  # C, (M, M) lower triangular, C C' = K_ZZ + shift
+    ridge: float
     backend: Backend
 
     @staticmethod
@@ -60,9 +62,9 @@ class Columns:
 
     @classmethod
     def fit(
-        cls, columns: KernelColumns, shift: float, backend: Backend, engine: Engine
+        cls, columns: KernelColumns, shift: float, ridge: float, backend: Backend, engine: Engine
     ) -> "Columns":
-        """`shift` is relative to the trace of K_ZZ; `columns` are on the backend."""
+        """Shift and ridge are relative, as `reg` is; `columns` are on the backend."""
         M = columns.rank
         K = backend.empty((M, M))
         prepared = columns.prepare(columns.landmarks)
@@ -73,16 +75,22 @@ class Columns:
         engine.map(fill, even_slices(M, 256))
         diagonal = backend.xp.arange(M, **backend.placement)
         # The kernel of rows that are all zero may be zero: then the gradient is, too.
-        K[diagonal, diagonal] += shift * float(backend.xp.sum(K[diagonal, diagonal])) or 1.0
-        return cls(backend.cholesky(K), backend)
+        trace = float(backend.xp.sum(K[diagonal, diagonal]))
+        K[diagonal, diagonal] += shift * trace or 1.0
+        return cls(backend.cholesky(K), ridge * trace / M, backend)
 
-    def __call__(self, G: Array) -> Array:
-        """Two solves with K_ZZ + shift, each two with its triangle."""
-        solve, M = self.backend.solve_lower, self.factor.shape[0]
-        for _ in range(2):
-            G = solve(self.factor, solve(self.factor, G), transposed=True)
-        G *= M
-        return G
+    def __call__(self, G: Array, U: Array) -> Array:
+        """M (K_ZZ + shift)^-1 ((K_ZZ + shift)^-1 G + ridge U)."""
+        D = self._solve(G)
+        if self.ridge:
+            D += self.ridge * U
+        D = self._solve(D)
+        D *= self.factor.shape[0]
+        return D
+
+    def _solve(self, G: Array) -> Array:
+        solve = self.backend.solve_lower
+        return solve(self.factor, solve(self.factor, G), transposed=True)
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ class LowRank:
 
     Q: Array  # (M, q)
     damping: Array  # (q, 1)
+    ridge: float
 
     @staticmethod
     def bytes_needed(rank: int, itemsize: int) -> int:
@@ -110,9 +119,18 @@ class LowRank:
 
     @classmethod
     def fit(
-        cls, features: FeatureMap, sample: Array, batch_size: int, backend: Backend, engine: Engine
+        cls,
+        features: FeatureMap,
+        sample: Array,
+        batch_size: int,
+        ridge: float,
+        backend: Backend,
+        engine: Engine,
     ) -> "LowRank":
-        """Eigenvectors from the features of `sample` (s, d); both are on the backend."""
+        """Eigenvectors from the features of `sample` (s, d); both are on the backend.
+
+        `ridge` is relative to the total variance, as `reg` is.
+        """
         s, M = int(sample.shape[0]), features.rank
         prepared = features.prepare(sample)
 
@@ -121,13 +139,17 @@ class LowRank:
             Phi -= backend.xp.mean(Phi, axis=0)
             return Phi
 
-        if s >= SAMPLE_PER_VECTOR * M:
+        most = max(1, min(s // SAMPLE_PER_VECTOR, M))
+        if s >= M:
             Phi = backend.asarray(centred(slice(0, M)), "float64")
-            values, vectors = np.linalg.eigh(backend.to_numpy(Phi.T @ Phi) / s)
-            # Copied, since torch refuses the negative stride of a lone reversed column.
-            values, vectors = values[::-1], vectors[:, ::-1].copy()
-            q = int(np.sum(values > np.finfo(np.float32).eps * values[0]))
-            return cls._slowed(vectors[:, :q], values[:q], values[max(q, 1) - 1], backend)
+            values, Q = np.linalg.eigh(backend.to_numpy(Phi.T @ Phi) / s)
+            total = float(values.sum())
+            values, Q = values[: -most - 1 : -1], Q[:, : -most - 1 : -1]
+            pace = ridge * total
+            if most < M:
+                pace = max(pace, _noise(total, batch_size))
+            q = int(np.sum(values > max(pace, np.finfo(np.float32).eps * values[0])))
+            return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
         blocks = features.slices(BLOCK_COLUMNS)
         gram = np.zeros((s, s))
@@ -135,15 +157,13 @@ class LowRank:
             Phi = centred(columns)
             gram += backend.to_numpy(Phi @ Phi.T)
         gram /= s
-        # Once an eigenvalue is no larger than the noise of a minibatch, curvature no longer limits
-        # the step and slowing down more vectors buys nothing.
-        noise = float(np.trace(gram)) / (2 * batch_size)
-        most = max(1, s // SAMPLE_PER_VECTOR)
+        total = float(np.trace(gram))
         values, vectors = scipy.linalg.eigh(
             gram, subset_by_index=[s - most, s - 1], overwrite_a=True, check_finite=False
         )
         values, vectors = values[::-1], vectors[:, ::-1]
-        q = int(np.sum(values > noise))
+        pace = max(ridge * total, _noise(total, batch_size))
+        q = int(np.sum(values > pace))
         right = backend.asarray(vectors[:, :q] / np.sqrt(s * values[:q]))  # (s, q)
         Q = backend.empty((M, q))
 
@@ -151,15 +171,30 @@ class LowRank:
             Q[columns, :] = centred(columns).T @ right
 
         engine.map(fill, blocks)
-        return cls._slowed(Q, values[:q], max(noise, float(values[q - 1])) if q else noise, backend)
+        return cls._slowed(Q, values[:q], pace, ridge * total, backend)
 
     @classmethod
-    def _slowed(cls, Q: Array, values: NDArray[Any], pace: float, backend: Backend) -> "LowRank":
-        return cls(backend.asarray(Q), backend.asarray((1 - pace / values)[:, None]))
+    def _slowed(
+        cls, Q: Array, values: NDArray[Any], pace: float, ridge: float, backend: Backend
+    ) -> "LowRank":
+        """The directions Q slowed down to `pace`, or to the last of them if that is faster."""
+        pace = max(pace, float(values[-1])) if len(values) else pace
+        return cls(backend.asarray(Q), backend.asarray((1 - pace / values)[:, None]), ridge)
 
-    def __call__(self, G: Array) -> Array:
-        """P G."""
+    def __call__(self, G: Array, U: Array) -> Array:
+        """P (G + ridge U)."""
+        if self.ridge:
+            G = G + self.ridge * U
         return G - self.Q @ (self.damping * (self.Q.T @ G))
+
+
+def _noise(total: float, batch_size: int) -> float:
+    """The eigenvalue that a minibatch no longer resolves.
+
+    Once eigenvalues are no larger, curvature no longer limits the step, and slowing down more
+    directions buys nothing.
+    """
+    return total / (2 * batch_size)
 
 
 def largest_curvature(
@@ -181,7 +216,7 @@ def largest_curvature(
     for _ in range(POWER_STEPS):
         scores = work.project(v, engine)
         scores -= xp.mean(scores, axis=0)
-        v = precondition(work.gradient(scores / scores.shape[0], engine))
+        v = precondition(work.gradient(scores / scores.shape[0], engine), v)
         norms = xp.sqrt(xp.sum(v * v, axis=0))
         largest = float(xp.max(norms))
         if not 0 < largest < float("inf"):

@@ -188,7 +188,7 @@ class Rule:
             R = self.backend.asarray(R / len(R))
             G = self.features[v].gradient(R, self.engine)
             step = self.step_sizes[v](weights.steps - 1) * weights.shortened
-            direction = self.precondition[v](G)
+            direction = self.precondition[v](G, view.U)
             views.append(descend(view, direction, step, self.momentum, self.weight_decay))
         moved = replace(weights, x=views[0], y=views[1], head=coupling.head)
         if self.average_from is None or moved.steps <= self.average_from:
