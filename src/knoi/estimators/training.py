@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.random import Purpose, View, generator
@@ -18,7 +19,7 @@ from knoi.features import FeatureMap
 from knoi.features.nystrom import KernelColumns
 from knoi.metrics import total_correlation
 from knoi.projection import Projection, ViewProjection
-from knoi.solvers.exact import solve_primal
+from knoi.solvers.exact import Solution, solve_primal
 from knoi.solvers.moments import Moments
 from knoi.solvers.noi import MinibatchFeatures, ViewState
 from knoi.solvers.precondition import Columns, LowRank, Preconditioner, largest_curvature, plain
@@ -216,25 +217,41 @@ class Training:
         """Fitted total correlation of the rows held out, aligned on the minibatch in use."""
         assert self._held_out is not None
         U, V = weights.result
-        fit_on = [
-            self.backend.to_numpy(work.project(W, self.engine))
-            for work, W in zip(self._work, (U, V), strict=True)
-        ]
+        moments = self._score_moments()
+        moments.update(*(self._scores(work, W) for work, W in self._each(self._work, U, V)))
         apart = self._minibatches(keep=False)
-        scores = []
-        for work, rows, W in zip(apart, self._held_out, (U, V), strict=True):
-            pieces = []
-            for start in range(0, len(rows), self.plan.batch_size):
-                work.load(self.backend.asarray(rows[start : start + self.plan.batch_size]))
-                pieces.append(self.backend.to_numpy(work.project(W, self.engine)))
-            scores.append(np.concatenate(pieces))
-        return total_correlation(
-            scores[0],
-            scores[1],
-            measure="fitted",
-            fit_on=(fit_on[0], fit_on[1]),
-            n_components=self.n_components,
-        )
+        pieces: list[list[NDArray[Any]]] = [[], []]
+        for start in range(0, len(self._held_out[0]), self.plan.batch_size):
+            for v, (work, W) in enumerate(self._each(apart, U, V)):
+                rows = self._held_out[v][start : start + self.plan.batch_size]
+                work.load(self.backend.asarray(rows))
+                pieces[v].append(self._scores(work, W))
+        try:
+            aligned = self._aligned(moments, U, V)
+        except InputError:  # too few directions in this minibatch
+            return float("nan")
+        Zx, Zy = (np.concatenate(part) for part in pieces)
+        return total_correlation(Zx @ aligned.U, Zy @ aligned.V, measure="fitted")
+
+    def _each(self, work: tuple[MinibatchFeatures, MinibatchFeatures], U: Array, V: Array) -> Any:
+        return zip(work, (U, V), strict=True)
+
+    def _scores(self, work: MinibatchFeatures, W: Array) -> NDArray[Any]:
+        """Phi W of the rows loaded, (b, k), float64."""
+        return self.backend.to_numpy(work.project(W, self.engine)).astype(np.float64)
+
+    def _score_moments(self) -> Moments:
+        return Moments((self.plan.directions, self.plan.directions), numpy_backend("float64"))
+
+    def _aligned(self, moments: Moments, U: Array, V: Array) -> Solution:
+        """Linear CCA of scores, with the ridge of training: the wanted components, in order."""
+        covariances = moments.covariances(consume=True)
+        for S, apply, W in zip(
+            (covariances.Sxx, covariances.Syy), self.rule.precondition, (U, V), strict=True
+        ):
+            if (penalty := apply.penalty(W)) is not None:
+                S += self.backend.to_numpy(penalty)
+        return solve_primal(covariances, self.n_components, (0.0, 0.0), moments.backend)
 
     def work_with(self, engine: Engine) -> None:
         """Go on with other workers."""
@@ -274,7 +291,9 @@ class Training:
         if fall_back is not None and fall_back.correlation is not None:
             reached = 0.0 if found is None else float(found.correlations.sum())
             if collapsed(reached, fall_back):
-                return self.finish(fall_back.U, fall_back.V, rows)
+                other = self._final_cca(fall_back.U, fall_back.V, rows)
+                if other is not None and float(other.correlations.sum()) > reached:
+                    found = other
         if found is None:
             raise InputError(
                 "the features of the training rows are not finite. Check the scale of the data."
@@ -284,24 +303,22 @@ class Training:
     def _final_cca(self, U: Array, V: Array, pairs: PairSource) -> Projection | None:
         """None if the scores are not finite."""
         sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), self.plan.seed)
-        k, b = self.plan.directions, self.plan.batch_size
-        moments = Moments((k, k), numpy_backend("float64"))
+        b = self.plan.batch_size
+        moments = self._score_moments()
         sums = [np.zeros(features.rank) for features in self.maps]
         n = len(sample[0])
         for start in range(0, n, b):
             scores = []
-            for v, W in enumerate((U, V)):
+            for v, (work, W) in enumerate(self._each(self._work, U, V)):
                 X = self.backend.asarray(sample[v][start : start + b])
-                self._work[v].load(X)
-                scores.append(self.backend.to_numpy(self._work[v].project(W, self.engine)))
+                work.load(X)
+                scores.append(self._scores(work, W))
                 one = self.backend.asarray(np.ones((len(X), 1)))
-                sums[v] += self.backend.to_numpy(self._work[v].gradient(one, self.engine))[:, 0]
+                sums[v] += self.backend.to_numpy(work.gradient(one, self.engine))[:, 0]
             if not all(np.isfinite(P).all() for P in scores):
                 return None
-            moments.update(*(P.astype(np.float64) for P in scores))
-        solution = solve_primal(
-            moments.covariances(consume=True), self.n_components, (0.0, 0.0), moments.backend
-        )
+            moments.update(*scores)
+        solution = self._aligned(moments, U, V)
         keep = numpy_backend(self.backend.dtype)
         x, y = (
             ViewProjection(

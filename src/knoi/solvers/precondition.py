@@ -36,10 +36,24 @@ class Preconditioner(Protocol):
         """P (G + ridge of U), (M, L), for a symmetric positive P."""
         ...
 
+    def penalty(self, U: Array) -> Array | None:
+        """What the ridge adds to the covariance of the scores, (L, L); None without a ridge."""
+        ...
 
-def plain(G: Array, U: Array) -> Array:
-    """The gradient itself: the published algorithm."""
-    return G
+
+class Plain:
+    """The gradient itself, no ridge: the published algorithm."""
+
+    def __call__(self, G: Array, U: Array) -> Array:
+        """G."""
+        return G
+
+    def penalty(self, U: Array) -> Array | None:
+        """None."""
+        return None
+
+
+plain = Plain()
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,13 @@ class Columns:
         D = self._solve(D)
         D *= self.factor.shape[0]
         return D
+
+    def penalty(self, U: Array) -> Array | None:
+        """Ridge U' (K_ZZ + shift) U."""
+        if not self.ridge:
+            return None
+        T = self.factor.T @ U  # (M, L)
+        return self.ridge * (T.T @ T)
 
     def _solve(self, G: Array) -> Array:
         solve = self.backend.solve_lower
@@ -186,6 +207,10 @@ class LowRank:
         if self.ridge:
             G = G + self.ridge * U
         return G - self.Q @ (self.damping * (self.Q.T @ G))
+
+    def penalty(self, U: Array) -> Array | None:
+        """Ridge U' U."""
+        return self.ridge * (U.T @ U) if self.ridge else None
 
 
 def _noise(total: float, batch_size: int) -> float:
