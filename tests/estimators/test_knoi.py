@@ -385,9 +385,11 @@ class TestCheckpoints:
     @every_solver
     def test_more_epochs_go_on_from_there(self, tmp_path, solver):
         X, Y = views(600)
-        straight = small(solver, epochs=5).fit(X, Y)
-        small(solver, epochs=2, checkpoint=tmp_path).fit(X, Y)
-        again = small(solver, epochs=5, checkpoint=tmp_path).fit(X, Y, resume=True)
+        # Regularisation left open would be that of the epochs the run was begun with.
+        params = {"reg": 1e-4}
+        straight = small(solver, epochs=5, **params).fit(X, Y)
+        small(solver, epochs=2, checkpoint=tmp_path, **params).fit(X, Y)
+        again = small(solver, epochs=5, checkpoint=tmp_path, **params).fit(X, Y, resume=True)
         np.testing.assert_array_equal(again.x_weights_, straight.x_weights_)
 
     def test_a_run_out_of_time_goes_on(self, tmp_path):
@@ -634,6 +636,15 @@ class TestRefusals:
         with refused(InputError, text):
             model.fit(*views(200), resume=True)
         assert vars(model) == vars(small())
+
+    @pytest.mark.parametrize("n", [200, 5000])
+    @every_solver
+    def test_a_view_that_does_not_vary(self, solver, n):
+        X, Y = views(n)
+        rows = "all its rows" if n == 200 else "all 4000 sampled rows"
+        text = f"view Y does not vary: {rows} are the same. Check the data of Y."
+        with refused(InputError, text):
+            small(solver, width=1.0).fit(X, np.full_like(Y, 3.3))
 
     def test_resume_is_a_yes_or_no(self):
         with refused(InputTypeError, "resume='yes': wanted True or False."):

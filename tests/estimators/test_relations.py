@@ -307,9 +307,7 @@ class TestDegenerateViews:
         rng = np.random.default_rng(0)
         X, Y = rng.standard_normal((30, 80)), rng.standard_normal((30, 60))
         model = small(estimator, reg=0.1, device=device).fit(X, Y)
-        assert np.all(model.correlations_ > 0)
-        # Without a regulariser, more features than rows fit anything.
-        assert np.all(model.correlations_ <= 1 if estimator is KNOI else model.correlations_ < 1)
+        assert np.all((model.correlations_ > 0) & (model.correlations_ < 1))
         assert all(np.isfinite(Z).all() for Z in model.transform(X, Y))
 
     @every_estimator
@@ -449,11 +447,11 @@ def fitted(request):
     X, Y = X.astype(np.float64), Y.astype(np.float64)
     for view in (X, Y):
         view.setflags(write=False)
-    return request.param, for_few_rows(request.param).fit(X, Y), X, Y
+    return request.param, well_conditioned(request.param).fit(X, Y), X, Y
 
 
-def for_few_rows(estimator):
-    """A model that 60 rows determine: KNOI, which has no `reg`, needs fewer features than rows."""
+def well_conditioned(estimator):
+    """A model that comes out the same in float32: KNOI's landmarks here are too many for that."""
     few = {"rank": 10, "approximation": "fourier"} if estimator is KNOI else {}
     return small(estimator, reg=1e-2, **few)
 
@@ -463,7 +461,7 @@ class TestWhateverHoldsTheData:
 
     def assert_same(self, fitted, A, B, tolerance=1e-8):
         estimator, expected, X, Y = fitted
-        model = for_few_rows(estimator).fit(A, B)
+        model = well_conditioned(estimator).fit(A, B)
         assert_same_model(model, expected, X, Y, tolerance)
         Zx, Zy = model.transform(A, B)
         np.testing.assert_allclose(Zx, model.transform(X), atol=tolerance * 100)

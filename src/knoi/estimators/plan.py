@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from knoi.arrays.blocks import format_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
+from knoi.solvers import warm_start
 from knoi.solvers.noi import BLOCK_COLUMNS, TILE_ROWS
 from knoi.solvers.precondition import Columns, LowRank
 
@@ -114,13 +115,17 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.n_cols) * sizes.itemsize)
     batch += 6 * 8 * batch_size * directions
     scratch = sizes.n_workers * TILE_ROWS * 3 * BLOCK_COLUMNS * sizes.itemsize
-    left = sizes.budget - held - batch - scratch
-    if left < 0:
+    needed = held + batch + scratch
+    if precondition != (None, None):
+        start = warm_start.bytes_needed((rank[0], rank[1]), n_train, sizes.itemsize)
+        needed = max(needed, held + start)
+    if needed > sizes.budget:
         raise MemoryBudgetError(
             f"KNOI with rank {max(rank)} and minibatches of {batch_size} rows needs about "
-            f"{format_bytes(held + batch + scratch)} but memory_budget is "
-            f"{format_bytes(sizes.budget)}. Lower rank or batch_size, or raise memory_budget."
+            f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. Lower "
+            "rank or batch_size, or raise memory_budget."
         )
+    left = sizes.budget - held - batch - scratch
     features = batch_size * sum(rank) * sizes.itemsize
     keep = features <= left * 3 // 4
     return Plan(

@@ -466,6 +466,12 @@ class KNOI(BaseCCA):
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         """The feature map of each view, from a sample of the training rows."""
         kernels, samples = kernels_for(self.kernel, self.width, pairs, plan.seed)
+        for label, rows in zip("XY", samples, strict=True):
+            if np.all(rows == rows[0]):  # rounding alone would give its scores a variance
+                n = "all its" if len(rows) == pairs.n_rows else f"all {len(rows)} sampled"
+                raise InputError(
+                    f"view {label} does not vary: {n} rows are the same. Check the data of {label}."
+                )
         given = one_per_view("approximation", self.approximation, _approximation)
         maps: list[FeatureMap] = []
         for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):

@@ -31,6 +31,14 @@ def rows_wanted(rank: int) -> int:
     return ROWS_PER_FEATURE * min(rank, FEATURES)
 
 
+def bytes_needed(ranks: tuple[int, int], n_rows: int, itemsize: int) -> int:
+    """Features of both views and copies of a part of them; sums and closed form in float64."""
+    n = min(rows_wanted(max(ranks)), n_rows)
+    r = min(FEATURES, n // ROWS_PER_FEATURE, *ranks)
+    chunk = 2 * min(n, CHUNK_ROWS) * r * itemsize
+    return n * r * itemsize * 5 // 2 + 2 * chunk + 14 * 8 * r * r
+
+
 @dataclass(frozen=True)
 class Start:
     """Weights to start from, U (Mx, k) and V (My, k), and what was learned on the way."""
