@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.paper import learning_curves as curves
+from benchmarks.paper import variants as parts
 from benchmarks.speed import linear_cost as cost
 from benchmarks.table_parts import (
     MISSING,
@@ -76,6 +77,22 @@ def _reached(points: dict[str, Cell], mark: int) -> str:
 def _floor(name: str) -> str:
     samples, least = curves.FLOORS.get(name, (0, 0.0))
     return f"{least} at {samples // 1000:,}k" if samples else NO_VALUE
+
+
+def variants(results: Path) -> str:
+    """What each part of the accelerated solver is worth."""
+    cells = cells_of(results, parts.NAME)
+    keys = {name: parts.key_of(name, parts.RANK, parts.TO) for name in parts.VARIANTS}
+    rows = [
+        [
+            name,
+            *(_reached(cells.get(key, {"curve": {}})["curve"], int(mark)) for mark in parts.MARKS),
+        ]
+        for name, key in keys.items()
+    ]
+    columns = ("variant", *(f"{int(mark) // 1000}k samples, refit" for mark in parts.MARKS))
+    used = {key: cells[key] for key in keys.values() if key in cells}
+    return table(columns, rows) + closing_line(used, "benchmarks.paper.variants")
 
 
 def against_exact(results: Path) -> str:
@@ -217,6 +234,7 @@ def _both(method: Cell | None) -> str:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "learning_curves": learning_curves,
+    "variants": variants,
     "against_exact": against_exact,
     "step_efficiency": step_efficiency,
     "linear_cost": linear_cost,
