@@ -46,9 +46,12 @@ def test_the_readme_examples_run_and_give_what_they_say(tmp_path, monkeypatch, c
     names = {}
     for code in blocks(README, "python"):
         exec(compile(code, "README.md", "exec"), names)
-    linear, kernel = (float(line) for line in capsys.readouterr().out.split())
+    linear, kernel, stochastic, samples, held_out = map(float, capsys.readouterr().out.split())
     assert abs(linear) < 0.15
     assert kernel == pytest.approx(1.7, abs=0.1)
+    assert stochastic == pytest.approx(1.7, abs=0.1)
+    assert held_out == pytest.approx(1.7, abs=0.15)
+    assert samples > 0
     assert names["Zx"].shape == names["Zy"].shape == (1000, 2)
 
 

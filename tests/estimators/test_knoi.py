@@ -623,7 +623,7 @@ class TestRefusals:
         def work(*_):
             raise AssertionError("too late")
 
-        monkeypatch.setattr(KNOI, "_fit_maps", work)
+        monkeypatch.setattr("knoi.estimators.stochastic.fit_maps", work)
         with pytest.raises(InputError):
             small(**params).fit(*views(200))
 

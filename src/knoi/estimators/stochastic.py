@@ -1,16 +1,12 @@
 """KNOI: kernel CCA for any number of rows, learned from minibatches."""
 
-import hashlib
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from knoi.arrays.backend import Backend, pick_backend
-from knoi.arrays.random import Purpose, View, generator, seed_from
+from knoi.arrays.random import seed_from
 from knoi.callbacks.checkpoint import (
     Checkpoint,
     Interrupted,
@@ -21,49 +17,28 @@ from knoi.callbacks.checkpoint import (
 )
 from knoi.callbacks.history import History, as_columns
 from knoi.callbacks.progress import Progress, wants_progress
-from knoi.callbacks.stopping import CONVERGED, EarlyStop, TimeLimit
+from knoi.callbacks.stopping import EarlyStop, TimeLimit
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
+from knoi.estimators.base import BaseCCA, unchanged_on_failure
+from knoi.estimators.knoi_maps import fit_maps
+from knoi.estimators.knoi_parameters import Limits, limits_of, request_of, steps_of
 from knoi.estimators.parameters import (
-    at_least_zero,
     count,
     flag,
-    fraction,
-    kernels_for,
-    one_per_view,
-    positive,
-    rank_for,
-    regulariser,
-    whole,
 )
-from knoi.estimators.plan import Plan, Request, Sizes, epochs_for, make_plan
+from knoi.estimators.plan import Plan, Sizes, epochs_for, make_plan
+from knoi.estimators.run_identity import asked_of, identity_of
 from knoi.estimators.streaming import Stream
-from knoi.estimators.training import Maps, StepParameters, Training
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features import FeatureMap, Identity, KernelColumns, RandomFourier
-from knoi.features.landmarks import Selection, select_landmarks
-from knoi.kernels import Kernel, Linear, StationaryKernel, resolve
-from knoi.persistence import flatten_state
+from knoi.estimators.training import Training
+from knoi.exceptions import InputError
+from knoi.features.landmarks import Selection
 from knoi.projection import Projection
 from knoi.solvers.loop import Callback, Run, train
 
-# What rows may be asked for beyond uniform landmarks, to choose among.
-CANDIDATES_PER_LANDMARK = 5
 # Evaluating rows held out takes at most about a tenth of the time.
 STEPS_PER_HELD_OUT_BATCH = 10
-APPROXIMATIONS = ("auto", "nystrom", "fourier")
-PRECONDITIONERS = ("auto", "columns", "low_rank", None)
-# Parameters that change how long a run goes on or what it shows, not the steps it takes.
-_NOT_IDENTITY = frozenset(
-    (
-        *("epochs", "max_time", "tol", "checkpoint", "checkpoint_seconds", "verbose"),
-        *("memory_budget", "n_jobs", "device"),
-    )
-)
-# Rows whose values stand for the data in the identity of a run.
-IDENTITY_ROWS = 256
 
 
 class KNOI(BaseCCA):
@@ -269,7 +244,7 @@ class KNOI(BaseCCA):
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         # What needs no data is refused before anything is computed.
-        limits, steps = self._limits(), self._steps()
+        limits, steps = limits_of(self), steps_of(self)
         if self._resume and self.checkpoint is None:
             raise InputError(
                 "resume=True but checkpoint=None: there is nothing to resume from. Set checkpoint "
@@ -280,13 +255,13 @@ class KNOI(BaseCCA):
         if directory is not None and self._resume:
             earlier = stored_identity(directory)
             if earlier is not None:
-                refuse_another(directory, earlier, self._asked(pairs))
+                refuse_another(directory, earlier, asked_of(self, pairs))
         plan = self._plan(pairs, backend, engine, earlier)
         train_pairs, held_out = pairs, None
         if plan.n_held_out:
             train_pairs, held_out = pairs.split(plan.n_held_out, plan.seed)
-        maps = self._fit_maps(plan, train_pairs)
-        identity = self._identity(plan, maps, pairs)
+        maps = fit_maps(self, plan, train_pairs)
+        identity = identity_of(self, plan, maps, pairs)
         earlier_run = None
         if earlier is not None and directory is not None:
             earlier_run = load_run(directory, identity, backend)
@@ -301,7 +276,7 @@ class KNOI(BaseCCA):
         self,
         run: Run,
         training: Training,
-        limits: "_Limits",
+        limits: Limits,
         pairs: PairSource,
         directory: Path | None,
         identity: dict[str, Any],
@@ -397,10 +372,10 @@ class KNOI(BaseCCA):
 
     def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
         self._check_size(pairs)
-        steps = self._steps()
+        steps = steps_of(self)
         backend = pick_backend(self.device, pairs.dtype)
         plan = self._plan(pairs, backend, engine, None, streaming=True)
-        maps = self._fit_maps(plan, pairs)
+        maps = fit_maps(self, plan, pairs)
         L = count("n_components", self.n_components)
         training = Training(plan, maps, steps, L, pairs, None, backend, engine)
         return Stream(training, Run(training.start))
@@ -414,7 +389,7 @@ class KNOI(BaseCCA):
         *,
         streaming: bool = False,
     ) -> Plan:
-        request = self._request(pairs, streaming=streaming)
+        request = request_of(self, pairs, streaming=streaming)
         if earlier is not None:
             return Plan.from_state_dict(earlier["plan"])
         sizes = Sizes(
@@ -426,177 +401,3 @@ class KNOI(BaseCCA):
             engine.n_workers,
         )
         return make_plan(request, sizes, seed_from(self.random_state))
-
-    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
-        L = count("n_components", self.n_components)
-        kernels = one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
-        asked = one_per_view("approximation", self.approximation, _approximation)
-        names, ranks = [], []
-        for view, kernel, one in zip(View, kernels, asked, strict=True):
-            rank = rank_for(self.rank, L)
-            if isinstance(one, FeatureMap):
-                _check_map(one, view, pairs.n_cols[view], L)
-                name, rank = "given", one.rank
-            elif one == "auto" and isinstance(kernel, Linear):
-                name = "identity"
-                if pairs.n_cols[view] < L:
-                    raise InputError(
-                        f"n_components={L} but {'XY'[view]} has n_features={pairs.n_cols[view]}: "
-                        "linear CCA has no more components than columns. Set n_components to at "
-                        f"most {pairs.n_cols[view]}."
-                    )
-            else:
-                name = one
-            names.append(name)
-            ranks.append(rank)
-        b = None if self.batch_size is None else count("batch_size", self.batch_size)
-        extra = self.extra_directions
-        return Request(
-            n_components=L,
-            rank=(ranks[0], ranks[1]),
-            approximation=(names[0], names[1]),
-            stationary=tuple(isinstance(one, StationaryKernel) for one in kernels),  # type: ignore[arg-type]
-            precondition=_one_of("precondition", self.precondition, PRECONDITIONERS),
-            batch_size=b,
-            extra_directions=None if extra is None else whole("extra_directions", extra),
-            held_out=0.0 if streaming else fraction("held_out", self.held_out),
-            epochs=1 if streaming else _optional(count, "epochs", self.epochs),
-        )
-
-    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
-        """The feature map of each view, from a sample of the training rows."""
-        kernels, samples = kernels_for(self.kernel, self.width, pairs, plan.seed)
-        for label, rows in zip("XY", samples, strict=True):
-            if np.all(rows == rows[0]):  # rounding alone would give its scores a variance
-                n = "all its" if len(rows) == pairs.n_rows else f"all {len(rows)} sampled"
-                raise InputError(
-                    f"view {label} does not vary: {n} rows are the same. Check the data of {label}."
-                )
-        given = one_per_view("approximation", self.approximation, _approximation)
-        maps: list[FeatureMap] = []
-        for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):
-            rank = plan.rank[view]
-            if name == "given":
-                maps.append(given[view])
-            elif name == "identity":
-                maps.append(Identity(pairs.n_cols[view]))
-            elif name == "fourier":
-                maps.append(RandomFourier.fit(samples[view], kernel, rank, plan.seed, view))
-            else:
-                maps.append(self._landmarks(pairs, kernel, rank, view, plan.seed))
-        return maps[0], maps[1]
-
-    def _landmarks(
-        self, pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int
-    ) -> KernelColumns:
-        n = rank if self.landmarks == "uniform" else CANDIDATES_PER_LANDMARK * rank
-        candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
-        Z = select_landmarks(candidates, kernel, rank, seed, view, self.landmarks)
-        # In no order, so that the first of them are as fair a sample as all.
-        order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(len(Z))
-        return KernelColumns(kernel, Z[order])
-
-    def _limits(self) -> "_Limits":
-        return _Limits(
-            n_components=count("n_components", self.n_components),
-            epochs=_optional(count, "epochs", self.epochs),
-            max_time=_optional(positive, "max_time", self.max_time),
-            tol=_optional(at_least_zero, "tol", self.tol),
-            checkpoint_seconds=positive("checkpoint_seconds", self.checkpoint_seconds),
-        )
-
-    def _steps(self) -> StepParameters:
-        fall = None if self.fall is None else positive("fall", self.fall, infinite=True)
-        return StepParameters(
-            learning_rate=_optional(positive, "learning_rate", self.learning_rate),
-            fall=fall,
-            momentum=_optional(fraction, "momentum", self.momentum),
-            weight_decay=_optional(at_least_zero, "weight_decay", self.weight_decay),
-            time_constant=fraction("time_constant", self.time_constant),
-            average=_optional(flag, "average", self.average),
-            reg=one_per_view("reg", self.reg, _regularisation),
-        )
-
-    def _identity(self, plan: Plan, maps: Maps, pairs: PairSource) -> dict[str, Any]:
-        """What a checkpoint must agree with to be gone on from."""
-        return {
-            **self._asked(pairs),
-            "plan": plan.state_dict(),
-            "rows": _digest(dict(zip("XY", pairs.sample(IDENTITY_ROWS, plan.seed), strict=True))),
-            "features": [_digest(features.state_dict()) for features in maps],
-        }
-
-    def _asked(self, pairs: PairSource) -> dict[str, Any]:
-        """The part of the identity that is known before anything is computed."""
-        parameters = self.get_params(deep=False).items()
-        return {
-            "estimator": type(self).__name__,
-            "n_rows": pairs.n_rows,
-            "n_cols": list(pairs.n_cols),
-            **{name: portable(v) for name, v in parameters if name not in _NOT_IDENTITY},
-        }
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """How long to train, checked; what a resumed run may change."""
-
-    n_components: int
-    epochs: int | None
-    max_time: float | None
-    tol: float | None
-    checkpoint_seconds: float
-
-    def judged_anew(self, run: Run) -> Run:
-        """A run of a checkpoint: over only if it had converged, by this `tol` too."""
-        if run.stopped != CONVERGED or self.tol is None:
-            return replace(run, stopped=None)
-        return run if EarlyStop(self.tol).converged(run.history) else replace(run, stopped=None)
-
-
-def _approximation(name: str, value: Any) -> Any:
-    if isinstance(value, FeatureMap):
-        return value
-    if isinstance(value, type) and issubclass(value, FeatureMap):
-        raise InputTypeError(
-            f"{name}={value.__name__} is a class: wanted a fitted map, e.g. {value.__name__}.fit("
-            "...), or one of 'auto', 'nystrom', 'fourier'."
-        )
-    return _one_of(name, value, APPROXIMATIONS)
-
-
-def _regularisation(name: str, value: Any) -> float | None:
-    return None if isinstance(value, str) and value == "auto" else regulariser(name, value)
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
-    if isinstance(value, str | None) and value in known:
-        return value
-    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
-
-
-def _optional(check: Any, name: str, value: Any) -> Any:
-    return None if value is None else check(name, value)
-
-
-def _check_map(features: FeatureMap, view: View, n_cols: int, n_components: int) -> None:
-    name = "XY"[view]
-    if features.n_cols != n_cols:
-        raise InputError(
-            f"the feature map of {name} takes {features.n_cols} columns but {name} has {n_cols}. "
-            "Pass a map fitted on the columns of the data."
-        )
-    if features.rank < n_components:
-        raise InputError(
-            f"the feature map of {name} has rank {features.rank}, below "
-            f"n_components={n_components}. Pass a map of higher rank, or lower n_components."
-        )
-
-
-def _digest(state: dict[str, Any]) -> str:
-    """A fingerprint of a map, and so of the data it came from, or of rows."""
-    plain, tensors = flatten_state(state)
-    digest = hashlib.sha256(repr(sorted(plain.items())).encode())
-    for name in sorted(tensors):
-        digest.update(np.ascontiguousarray(tensors[name]).data)
-    return digest.hexdigest()

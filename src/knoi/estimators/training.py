@@ -50,7 +50,7 @@ class StepParameters:
 
 @dataclass(frozen=True)
 class _StepDefaults:
-    """What suits one way to precondition; measured by benchmarks/variants.py."""
+    """What suits one way to precondition; measured by benchmarks/paper/variants.py."""
 
     learning_rate: float
     fall: float | None
@@ -143,7 +143,14 @@ class Training:
         if self.plan.precondition == (None, None):
             return None
         sample = self._sample(rows_wanted(max(self.plan.rank)), FRESH)
-        return warm_start(self.maps, sample, self.plan.directions, self.backend, self.engine)
+        return warm_start(
+            self.maps,
+            sample,
+            self.plan.directions,
+            self.backend,
+            self.engine,
+            wanted=self.n_components,
+        )
 
     def _preconditioners(
         self, start: Start | None, given: tuple[float | None, float | None]

@@ -92,10 +92,13 @@ def warm_start(
     directions: int,
     backend: Backend,
     engine: Engine,
+    *,
+    wanted: int | None = None,
 ) -> Start | None:
     """Weights for k directions; None if the sample is too small to say anything.
 
-    Every fifth row is left out of the small problem and chooses its regularisation.
+    Every fifth row is left out of the small problem and chooses its regularisation, by the
+    correlation of the `wanted` leading directions (default: of all).
     """
     n = len(sample[0])
     r = min(FEATURES, n // ROWS_PER_FEATURE, *(features.rank for features in maps))
@@ -123,7 +126,7 @@ def warm_start(
             if best is None:
                 raise
             break  # so weak that directions without variance no longer count: so it would go on
-        correlation = _total_correlation(Phi @ solution.U, Psi @ solution.V)
+        correlation = _total_correlation(Phi @ solution.U[:, :wanted], Psi @ solution.V[:, :wanted])
         if correlation > reached:
             best, reached, chosen = solution, correlation, reg
     if best is None:

@@ -1,0 +1,54 @@
+"""The feature maps `KNOI` trains on, each from a sample of the training rows."""
+
+from typing import Any
+
+import numpy as np
+
+from knoi.arrays.random import Purpose, View, generator
+from knoi.data.pairs import PairSource
+from knoi.estimators.knoi_parameters import approximation
+from knoi.estimators.parameters import kernels_for, one_per_view
+from knoi.estimators.plan import Plan
+from knoi.estimators.training import Maps
+from knoi.exceptions import InputError
+from knoi.features import FeatureMap, Identity, KernelColumns, RandomFourier
+from knoi.features.landmarks import Selection, select_landmarks
+from knoi.kernels import Kernel
+
+# Rows to choose each landmark among, where the choice is not uniform.
+CANDIDATES_PER_LANDMARK = 5
+
+
+def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
+    """The feature map of each view, from a sample of the training rows."""
+    kernels, samples = kernels_for(model.kernel, model.width, pairs, plan.seed)
+    for label, rows in zip("XY", samples, strict=True):
+        if np.all(rows == rows[0]):  # rounding alone would give its scores a variance
+            n = "all its" if len(rows) == pairs.n_rows else f"all {len(rows)} sampled"
+            raise InputError(
+                f"view {label} does not vary: {n} rows are the same. Check the data of {label}."
+            )
+    given = one_per_view("approximation", model.approximation, approximation)
+    maps: list[FeatureMap] = []
+    for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):
+        rank = plan.rank[view]
+        if name == "given":
+            maps.append(given[view])
+        elif name == "identity":
+            maps.append(Identity(pairs.n_cols[view]))
+        elif name == "fourier":
+            maps.append(RandomFourier.fit(samples[view], kernel, rank, plan.seed, view))
+        else:
+            maps.append(_columns(pairs, kernel, rank, view, plan.seed, model.landmarks))
+    return maps[0], maps[1]
+
+
+def _columns(
+    pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int, landmarks: Selection
+) -> KernelColumns:
+    n = rank if landmarks == "uniform" else CANDIDATES_PER_LANDMARK * rank
+    candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
+    Z = select_landmarks(candidates, kernel, rank, seed, view, landmarks)
+    # In no order, so that the first of them are as fair a sample as all.
+    order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(len(Z))
+    return KernelColumns(kernel, Z[order])

@@ -1,0 +1,148 @@
+"""What `KNOI` was given, checked once in `fit`: what to plan for, how to step, how long."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from knoi.arrays.random import View
+from knoi.callbacks.stopping import CONVERGED, EarlyStop
+from knoi.data.pairs import PairSource
+from knoi.estimators.parameters import (
+    at_least_zero,
+    count,
+    flag,
+    fraction,
+    one_per_view,
+    positive,
+    rank_for,
+    regulariser,
+    whole,
+)
+from knoi.estimators.plan import Request
+from knoi.estimators.training import StepParameters
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features import FeatureMap
+from knoi.kernels import Linear, StationaryKernel, resolve
+from knoi.solvers.loop import Run
+
+APPROXIMATIONS = ("auto", "nystrom", "fourier")
+PRECONDITIONERS = ("auto", "columns", "low_rank", None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to train, checked; what a resumed run may change."""
+
+    n_components: int
+    epochs: int | None
+    max_time: float | None
+    tol: float | None
+    checkpoint_seconds: float
+
+    def judged_anew(self, run: Run) -> Run:
+        """A run of a checkpoint: over only if it had converged, by this `tol` too."""
+        if run.stopped != CONVERGED or self.tol is None:
+            return replace(run, stopped=None)
+        return run if EarlyStop(self.tol).converged(run.history) else replace(run, stopped=None)
+
+
+def limits_of(model: Any) -> Limits:
+    """How long to train."""
+    return Limits(
+        n_components=count("n_components", model.n_components),
+        epochs=_optional(count, "epochs", model.epochs),
+        max_time=_optional(positive, "max_time", model.max_time),
+        tol=_optional(at_least_zero, "tol", model.tol),
+        checkpoint_seconds=positive("checkpoint_seconds", model.checkpoint_seconds),
+    )
+
+
+def steps_of(model: Any) -> StepParameters:
+    """How to step."""
+    fall = None if model.fall is None else positive("fall", model.fall, infinite=True)
+    return StepParameters(
+        learning_rate=_optional(positive, "learning_rate", model.learning_rate),
+        fall=fall,
+        momentum=_optional(fraction, "momentum", model.momentum),
+        weight_decay=_optional(at_least_zero, "weight_decay", model.weight_decay),
+        time_constant=fraction("time_constant", model.time_constant),
+        average=_optional(flag, "average", model.average),
+        reg=one_per_view("reg", model.reg, _regularisation),
+    )
+
+
+def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
+    """What to plan for."""
+    L = count("n_components", model.n_components)
+    kernels = one_per_view("kernel", model.kernel, lambda _name, one: resolve(one))
+    asked = one_per_view("approximation", model.approximation, approximation)
+    names, ranks = [], []
+    for view, kernel, one in zip(View, kernels, asked, strict=True):
+        rank = rank_for(model.rank, L)
+        if isinstance(one, FeatureMap):
+            _check_map(one, view, pairs.n_cols[view], L)
+            name, rank = "given", one.rank
+        elif one == "auto" and isinstance(kernel, Linear):
+            name = "identity"
+            if pairs.n_cols[view] < L:
+                raise InputError(
+                    f"n_components={L} but {'XY'[view]} has n_features={pairs.n_cols[view]}: "
+                    "linear CCA has no more components than columns. Set n_components to at "
+                    f"most {pairs.n_cols[view]}."
+                )
+        else:
+            name = one
+        names.append(name)
+        ranks.append(rank)
+    b = None if model.batch_size is None else count("batch_size", model.batch_size)
+    extra = model.extra_directions
+    return Request(
+        n_components=L,
+        rank=(ranks[0], ranks[1]),
+        approximation=(names[0], names[1]),
+        stationary=tuple(isinstance(one, StationaryKernel) for one in kernels),  # type: ignore[arg-type]
+        precondition=_one_of("precondition", model.precondition, PRECONDITIONERS),
+        batch_size=b,
+        extra_directions=None if extra is None else whole("extra_directions", extra),
+        held_out=0.0 if streaming else fraction("held_out", model.held_out),
+        epochs=1 if streaming else _optional(count, "epochs", model.epochs),
+    )
+
+
+def approximation(name: str, value: Any) -> Any:
+    """A name that is known, or a fitted feature map."""
+    if isinstance(value, FeatureMap):
+        return value
+    if isinstance(value, type) and issubclass(value, FeatureMap):
+        raise InputTypeError(
+            f"{name}={value.__name__} is a class: wanted a fitted map, e.g. {value.__name__}.fit("
+            "...), or one of 'auto', 'nystrom', 'fourier'."
+        )
+    return _one_of(name, value, APPROXIMATIONS)
+
+
+def _regularisation(name: str, value: Any) -> float | None:
+    return None if isinstance(value, str) and value == "auto" else regulariser(name, value)
+
+
+def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
+    if isinstance(value, str | None) and value in known:
+        return value
+    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
+
+
+def _optional(check: Any, name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
+
+
+def _check_map(features: FeatureMap, view: View, n_cols: int, n_components: int) -> None:
+    name = "XY"[view]
+    if features.n_cols != n_cols:
+        raise InputError(
+            f"the feature map of {name} takes {features.n_cols} columns but {name} has {n_cols}. "
+            "Pass a map fitted on the columns of the data."
+        )
+    if features.rank < n_components:
+        raise InputError(
+            f"the feature map of {name} has rank {features.rank}, below "
+            f"n_components={n_components}. Pass a map of higher rank, or lower n_components."
+        )
