@@ -45,13 +45,13 @@ def demo(tmp_path_factory):
 
 def test_demo_shows_a_table_in_which_the_kernel_methods_win(demo):
     rows = {name: [float(v.replace(",", "")) for v in row] for name, *row in ROW.findall(demo[0])}
-    assert list(rows) == ["LinearCCA", "FourierCCA", "NystromCCA"]
+    assert list(rows) == ["LinearCCA", "FourierCCA", "NystromCCA", "KNOI"]
     for fitted, refit, first, tenth, median, _ in rows.values():
         assert 0 < fitted < 20
         assert 0 < refit < 20
         assert 0 < first <= tenth <= 100
         assert 1 <= median < 100
-    for kernel in ("FourierCCA", "NystromCCA"):
+    for kernel in ("FourierCCA", "NystromCCA", "KNOI"):
         fitted, refit = rows[kernel][:2]
         assert fitted > rows["LinearCCA"][0] + 0.3
         assert refit > rows["LinearCCA"][1] + 0.3
