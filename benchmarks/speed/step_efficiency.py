@@ -95,8 +95,8 @@ def parts(fit):
             work.gradient(r, rule.engine)
 
     def precondition():
-        for apply, g in zip(rule.precondition, G, strict=True):
-            apply(g)
+        for apply, g, state in zip(rule.precondition, G, states, strict=True):
+            apply(g, state.U)
 
     def update():
         for state, g, size in zip(states, G, sizes, strict=True):
