@@ -18,9 +18,9 @@ from knoi.engine import Engine
 from knoi.features import FeatureMap
 
 # On a CPU one worker makes this many features of this many rows at a time: few enough to stay in
-# its cache through product, cosine and projection, enough for BLAS to run at speed.
-BLOCK_COLUMNS = 1024
-TILE_ROWS = 512
+# the shared cache through product, cosine and projection, enough for BLAS to run at speed.
+BLOCK_COLUMNS = 512
+TILE_ROWS = 2560
 
 
 @dataclass(frozen=True)

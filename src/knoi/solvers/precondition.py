@@ -18,13 +18,15 @@ from knoi.arrays.random import Purpose, generator
 from knoi.engine import Engine
 from knoi.features import FeatureMap
 from knoi.features.nystrom import KernelColumns
-from knoi.solvers.noi import BLOCK_COLUMNS, MinibatchFeatures
+from knoi.solvers.noi import MinibatchFeatures
 
 # Power iterations, and vectors side by side, that find the largest curvature to a few per cent.
 POWER_STEPS = 8
 POWER_VECTORS = 4
 # Rows of the subsample for each eigenvector taken from it: beyond, they are its noise.
 SAMPLE_PER_VECTOR = 10
+# Features made at a time of all rows of the subsample.
+BLOCK_COLUMNS = 4096
 # Rows of the subsample of a large map.
 SAMPLE_ROWS = 4000
 
