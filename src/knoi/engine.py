@@ -7,6 +7,7 @@ same calls can be served by remote workers.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from numbers import Integral
 from typing import Any, Protocol, Self, TypeVar
@@ -32,6 +33,14 @@ class Engine(Protocol):
         """Fold results together, in order, so that sums come out the same every time."""
         ...
 
+    def one_blas_thread(self) -> AbstractContextManager[Any]:
+        """A block in which BLAS keeps to the calling thread.
+
+        A BLAS thread spins for a while after its work; between two maps it would take a core from
+        the workers.
+        """
+        ...
+
     def close(self) -> None:
         """Let the workers go."""
         ...
@@ -49,6 +58,10 @@ class Serial:
     def reduce(self, op: Callable[[Result, Result], Result], items: Iterable[Result]) -> Result:
         """Fold from the left."""
         return reduce(op, items)
+
+    def one_blas_thread(self) -> AbstractContextManager[Any]:
+        """No workers to take a core from: BLAS stays as it is."""
+        return nullcontext()
 
     def close(self) -> None:
         """Nothing to let go."""
@@ -85,6 +98,11 @@ class Threads:
     def reduce(self, op: Callable[[Result, Result], Result], items: Iterable[Result]) -> Result:
         """Fold from the left."""
         return reduce(op, items)
+
+    def one_blas_thread(self) -> AbstractContextManager[Any]:
+        """BLAS at one thread until the block is left."""
+        context: AbstractContextManager[Any] = self._blas.limit(limits=1)
+        return context
 
     def close(self) -> None:
         """End the pool and give BLAS its threads back."""

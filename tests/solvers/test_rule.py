@@ -17,7 +17,7 @@ from knoi.kernels import RBF
 from knoi.persistence.state import flatten_state, unflatten_state
 from knoi.solvers.noi import Head, MinibatchFeatures, ViewState
 from knoi.solvers.precondition import plain
-from knoi.solvers.rule import SHORTENING, Anchor, Rule, StepSize, Weights, collapsed
+from knoi.solvers.rule import COLLAPSED, SHORTENING, Anchor, Rule, StepSize, Weights, collapsed
 
 RANK, BATCH = 40, 200
 
@@ -291,7 +291,7 @@ def test_averaging_begins_anew_after_an_undone_step(views):
 
 @pytest.mark.parametrize("L", [1, 3])
 @pytest.mark.parametrize(("precondition", "dtype"), [("auto", "float64"), ("low_rank", "float32")])
-def test_a_learning_rate_a_hundred_times_too_large_costs_little(precondition, dtype, L, views):
+def test_a_learning_rate_far_too_large_is_cut_and_collapses_nothing(precondition, dtype, L, views):
     X, Y = (view.astype(dtype) for view in views)
 
     def fit(learning_rate):
@@ -300,6 +300,7 @@ def test_a_learning_rate_a_hundred_times_too_large_costs_little(precondition, dt
             rank=400,
             precondition=precondition,
             learning_rate=learning_rate,
+            fall=np.inf,  # falling steps would soon be short enough by themselves
             batch_size=BATCH,
             epochs=10,
             random_state=0,
@@ -316,4 +317,4 @@ def test_a_learning_rate_a_hundred_times_too_large_costs_little(precondition, dt
         assert np.isfinite(weights).all()
     # On rows it has not seen: in-sample correlations differ with how far a run has come.
     scores = [model.score(X[1600:], Y[1600:]) for model in (hasty, usual)]
-    assert scores[0] > 0.9 * scores[1]
+    assert scores[0] > COLLAPSED * scores[1]

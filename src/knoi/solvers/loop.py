@@ -81,7 +81,8 @@ def train(run: Run, batches: Iterable[Batch], rule: Rule, callbacks: Sequence[Ca
     """Step through the minibatches until they end or a callback stops the run."""
     begun = perf_counter() - run.seconds
     for batch in batches:
-        weights, outcome = rule.step(run.weights, batch.x, batch.y)
+        with rule.engine.one_blas_thread():
+            weights, outcome = rule.step(run.weights, batch.x, batch.y)
         run = replace(
             run,
             weights=weights,

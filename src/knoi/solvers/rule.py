@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
+from knoi.arrays.blocks import even_slices
 from knoi.engine import Engine
 from knoi.exceptions import InputError
 from knoi.solvers.noi import Coupling, Head, MinibatchFeatures, ViewState, couple, descend
@@ -25,6 +26,8 @@ DIVERGED = 100.0
 # Scores beyond it have squares, or sums of them, that are no numbers.
 LARGEST_SCORE = 1e100
 EMPTY_HEAD = Head()
+# Columns of a gradient worth a worker of their own.
+LEAST_COLUMNS = 16
 # The learning rate is multiplied by this when a step is undone.
 SHORTENING = 0.5
 
@@ -188,12 +191,20 @@ class Rule:
             R = self.backend.asarray(R / len(R))
             G = self.features[v].gradient(R, self.engine)
             step = self.step_sizes[v](weights.steps - 1) * weights.shortened
-            direction = self.precondition[v](G, view.U)
+            direction = self._direction(v, G, view.U)
             views.append(descend(view, direction, step, self.momentum, self.weight_decay))
         moved = replace(weights, x=views[0], y=views[1], head=coupling.head)
         if self.average_from is None or moved.steps <= self.average_from:
             return moved
         return replace(moved, average=_averaged(moved), averaged=moved.averaged + 1)
+
+    def _direction(self, v: int, G: Array, U: Array) -> Array:
+        """P G, the columns shared among workers: each column is a problem of its own."""
+        apply = self.precondition[v]
+        L = int(G.shape[1])
+        parts = even_slices(L, max(LEAST_COLUMNS, -(-L // self.engine.n_workers)))
+        found = self.engine.map(lambda part: apply(G[:, part], U[:, part]), parts)
+        return found[0] if len(found) == 1 else self.backend.xp.concat(found, axis=1)
 
     def _undo(self, weights: Weights) -> Weights:
         """Back to the anchor, at rest, with shorter steps; its correlation is measured anew."""
