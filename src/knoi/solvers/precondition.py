@@ -68,6 +68,7 @@ class Columns:
     """
 
     factor: Array  # C, (M, M) lower triangular, C C' = K_ZZ + shift
+    shift: float
     ridge: float
     backend: Backend
 
@@ -80,7 +81,7 @@ class Columns:
     def fit(
         cls, columns: KernelColumns, shift: float, ridge: float, backend: Backend, engine: Engine
     ) -> "Columns":
-        """Shift and ridge are relative, as `reg` is; `columns` are on the backend."""
+        """Shift is relative to the trace of K_ZZ, ridge to the total variance, as `reg` is."""
         M = columns.rank
         K = backend.empty((M, M))
         prepared = columns.prepare(columns.landmarks)
@@ -92,11 +93,15 @@ class Columns:
         diagonal = backend.xp.arange(M, **backend.placement)
         # The kernel of rows that are all zero may be zero: then the gradient is, too.
         trace = float(backend.xp.sum(K[diagonal, diagonal]))
-        K[diagonal, diagonal] += shift * trace or 1.0
-        return cls(backend.cholesky(K), ridge * trace / M, backend)
+        variance = trace / M - float(backend.xp.mean(K))  # in feature space, about the mean
+        shift = shift * trace or 1.0
+        K[diagonal, diagonal] += shift
+        return cls(backend.cholesky(K), shift, ridge * max(variance, 0.0), backend)
 
     def __call__(self, G: Array, U: Array) -> Array:
-        """M (K_ZZ + shift)^-1 ((K_ZZ + shift)^-1 G + ridge U)."""
+        """M (K_ZZ + shift)^-2 (G + ridge K_ZZ U), without a product by K_ZZ."""
+        if self.ridge:
+            G = G - (self.ridge * self.shift) * U
         D = self._solve(G)
         if self.ridge:
             D += self.ridge * U
@@ -105,11 +110,11 @@ class Columns:
         return D
 
     def penalty(self, U: Array) -> Array | None:
-        """Ridge U' (K_ZZ + shift) U."""
+        """Ridge U' K_ZZ U."""
         if not self.ridge:
             return None
         T = self.factor.T @ U  # (M, L)
-        return self.ridge * (T.T @ T)
+        return self.ridge * (T.T @ T - self.shift * (U.T @ U))
 
     def _solve(self, G: Array) -> Array:
         solve = self.backend.solve_lower
@@ -171,7 +176,7 @@ class LowRank:
             pace = ridge * total
             if most < M:
                 pace = max(pace, _noise(total, batch_size))
-            q = int(np.sum(values > max(pace, np.finfo(np.float32).eps * values[0])))
+            q = int(np.sum(values > max(pace, np.finfo(backend.dtype).eps * values[0])))
             return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
         blocks = features.slices(BLOCK_COLUMNS)
