@@ -89,6 +89,7 @@ def variants(results: Path) -> str:
             *(_reached(cells.get(key, {"curve": {}})["curve"], int(mark)) for mark in parts.MARKS),
         ]
         for name, key in keys.items()
+        if key in cells or not cells
     ]
     columns = ("variant", *(f"{int(mark) // 1000}k samples, refit" for mark in parts.MARKS))
     used = {key: cells[key] for key in keys.values() if key in cells}
@@ -162,6 +163,8 @@ def linear_cost(results: Path) -> str:
         for axis in ("rows", "rank"):
             sizes = cost.sizes(axis)
             keys = [cost.key_of(solver, *size) for size in sizes]
+            if used and not any(key in cells for key in keys):
+                continue  # a series that was not measured takes no line beside those that were
             used |= {key: cells[key] for key in keys if key in cells}
             first, last = (cells.get(keys[at], {}) for at in (0, -1))
             fixed = f"rank {sizes[0][1]:,}" if axis == "rows" else f"{sizes[0][0]:,} rows"
