@@ -16,7 +16,7 @@ from knoi.demo import N_STEPS, best_cells, run_demo, table_rows
 from tests.test_report import Page
 
 ROW = re.compile(
-    r"^ *(\w+CCA) +([\d.]+) +([\d.]+) +([\d.]+)% +([\d.]+)% +([\d,.]+) +([\d.]+)", re.M
+    r"^ *(\w+CCA|KNOI) +([\d.]+) +([\d.]+) +([\d.]+)% +([\d.]+)% +([\d,.]+) +([\d.]+)", re.M
 )
 
 

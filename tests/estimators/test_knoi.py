@@ -462,7 +462,7 @@ class TestCheckpoints:
         np.save(tmp_path / "y.npy", Y)
         files = tmp_path / "x.npy", tmp_path / "y.npy"
         # Room for a part of the rows at a time; no step is saved before the error.
-        params = {"epochs": 1, "batch_size": 300, "memory_budget": "8MB", "tol": None}
+        params = {"epochs": 1, "batch_size": 300, "memory_budget": "1MB", "tol": None}
         saved = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 1e6}
         rescued = []
         for row in (41_000, 47_000, 53_000, 59_000):  # some may be rows that a sample looks at
@@ -675,8 +675,8 @@ class TestRefusals:
 
     def test_a_budget_too_small(self):
         expected = (
-            r"^KNOI with rank 30 and minibatches of 60 rows needs about [\d.]+ MiB but "
-            r"memory_budget is 1\.0 MiB\. Lower rank or batch_size, or raise memory_budget\.$"
+            r"^KNOI with rank 30 and minibatches of 60 rows needs about [\d.]+ [KM]iB but "
+            r"memory_budget is 100\.0 KiB\. Lower rank or batch_size, or raise memory_budget\.$"
         )
         with pytest.raises(MemoryBudgetError, match=expected):
-            small(memory_budget="1MiB").fit(*views(200))
+            small(memory_budget="100KiB").fit(*views(200))

@@ -154,7 +154,7 @@ class TestThePlan:
 
 
 @pytest.mark.parametrize(
-    ("budget", "kept"), [(24_000_000, False), (60_000_000, True)], ids=["made again", "kept"]
+    ("budget", "kept"), [(32_000_000, False), (60_000_000, True)], ids=["made again", "kept"]
 )
 @pytest.mark.parametrize(
     "solver",

@@ -114,7 +114,8 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     held = _held_bytes(sizes, rank, precondition, directions)
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.n_cols) * sizes.itemsize)
     batch += 6 * 8 * batch_size * directions
-    scratch = sizes.n_workers * TILE_ROWS * 3 * BLOCK_COLUMNS * sizes.itemsize
+    tile = min(TILE_ROWS, batch_size) * min(BLOCK_COLUMNS, max(rank))
+    scratch = 3 * sizes.n_workers * tile * sizes.itemsize
     needed = held + batch + scratch
     if precondition != (None, None):
         start = warm_start.bytes_needed((rank[0], rank[1]), n_train, sizes.itemsize)
