@@ -161,6 +161,11 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         _check_columns(self, pairs.n_cols[0], X, reset=reset)
         if reset:
             self.n_features_y_ = pairs.n_cols[1]
+        elif pairs.n_cols[1] != self.n_features_y_:
+            raise InputError(
+                f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_y_} features as input. Pass the columns of the first piece."
+            )
 
     def _keep(self, projection: Projection) -> None:
         """Set the fitted attributes."""

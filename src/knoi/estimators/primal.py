@@ -60,11 +60,6 @@ class MomentCCA(BaseCCA):
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             first = not hasattr(self, "_moments")
             self._remember_columns(X, pairs, reset=first)
-            if pairs.n_cols[1] != self.n_features_y_:
-                raise InputError(
-                    f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_y_} features as input. Pass the columns of the first piece."
-                )
             maps = self._fit_maps(pairs) if first else self._maps
             backend = pick_backend(self.device, pairs.dtype) if first else self._moments.backend
             with Threads(worker_count(self.n_jobs)) as engine:

@@ -349,11 +349,6 @@ class KNOI(BaseCCA):
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             stream = getattr(self, "_streaming", None)
             self._remember_columns(X, pairs, reset=stream is None)
-            if pairs.n_cols[1] != self.n_features_y_:
-                raise InputError(
-                    f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_y_} features as input. Pass the columns of the first piece."
-                )
             with Threads(worker_count(self.n_jobs)) as engine:
                 if stream is None:
                     stream = self._begin(pairs, engine)

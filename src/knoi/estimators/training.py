@@ -50,7 +50,7 @@ class StepParameters:
 
 @dataclass(frozen=True)
 class _StepDefaults:
-    """What suits one way to precondition; measured by benchmarks/paper/variants.py."""
+    """What suits one way to precondition; benchmarks/paper/variants.py holds it against others."""
 
     learning_rate: float
     fall: float | None
