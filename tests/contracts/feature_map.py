@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import numpy_backend, torch_backend
+from knoi.exceptions import NonFiniteError
 from knoi.features import FeatureMap, map_from_state
 from knoi.persistence import flatten_state, unflatten_state
 
@@ -22,6 +24,10 @@ class MapCase:
     features: FeatureMap
     X: NDArray[Any]  # (n, d) float64
     rank: int
+    # For maps that are drawn: the same draw at a higher rank, and how many leading features of both
+    # must then be the same but for one factor.
+    larger: FeatureMap | None = None
+    shared: int = 0
 
 
 class FeatureMapContract:
@@ -96,3 +102,43 @@ class FeatureMapContract:
     def test_no_rows(self, backend, case):
         found = case.features.to(backend).transform(backend.asarray(case.X[:0]))
         assert backend.to_numpy(found).shape == (0, case.rank)
+
+    def test_sparse_rows_give_what_dense_rows_give(self, case):
+        some_zeros = np.where(np.arange(case.X.size).reshape(case.X.shape) % 3 == 0, case.X, 0.0)
+        some_zeros[1] = 0.0
+        found = case.features.transform(scipy.sparse.csr_array(some_zeros))
+        assert isinstance(found, np.ndarray)
+        expected = case.features.transform(some_zeros)
+        np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
+
+    def test_sparse_rows_go_block_by_block_into_room(self, case):
+        sparse = scipy.sparse.csr_array(np.where(np.median(case.X) < case.X, case.X, 0.0))
+        prepared = case.features.prepare(sparse)
+        whole = case.features.transform(sparse)
+        for columns in case.features.slices(4):
+            for rows in (slice(0, 7), slice(7, len(case.X))):
+                room = np.full((rows.stop - rows.start, columns.stop - columns.start), np.nan)
+                returned = case.features.block(prepared[rows, :], columns, out=room)
+                assert returned is room
+                np.testing.assert_allclose(room, whole[rows, columns], atol=1e-12)
+
+    def test_a_larger_map_begins_with_the_smaller_one(self, case):
+        if case.larger is None:
+            pytest.skip("this map is not drawn at random, feature by feature")
+        assert case.larger.rank > case.rank
+        small, large = (
+            features.transform(case.X)[:, : case.shared]
+            for features in (case.features, case.larger)
+        )
+        assert case.shared > 0
+        assert np.abs(small).max() > 0
+        factor = np.linalg.norm(large) / np.linalg.norm(small)
+        np.testing.assert_allclose(large, factor * small, atol=1e-12 * np.abs(large).max())
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_refuses_rows_that_are_no_numbers(self, case, bad):
+        X = case.X.copy()
+        X[3, 0] = bad
+        for rows in (X, scipy.sparse.csr_array(X)):
+            with pytest.raises(NonFiniteError, match="hold NaN or infinite values"):
+                case.features.transform(rows)

@@ -25,11 +25,24 @@ class Purpose(IntEnum):
     STREAM = 4
     START = 5
     POWER = 6
+    SIGNS = 7
+    RADII = 8
+    HASHES = 9
+    DEGREES = 10
+    PARTS = 11
+    ALIGNMENT = 12
+    PERMUTATION = 13
 
 
 def generator(seed: int, *address: int) -> np.random.Generator:
     """A generator for one address, e.g. `generator(seed, Purpose.FREQUENCIES, View.X, block)`."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(address)))
+
+
+def seed_of_part(seed: int, part: int) -> int:
+    """A seed of its own for one part of something that is made of several."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(Purpose.PARTS, part))
+    return int(sequence.generate_state(1, np.uint64)[0])
 
 
 def seed_from(random_state: Any) -> int:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
-from knoi.exceptions import ModelFileError
+from knoi.arrays.sparse import dense, is_sparse
+from knoi.exceptions import ModelFileError, NonFiniteError
 from knoi.kernels import Kernel, Linear
 
 MAPS: dict[str, type["FeatureMap"]] = {}
@@ -47,7 +49,8 @@ class FeatureMap(ABC):
     def prepare(self, X: Array) -> Array:
         """What every block of the rows of X (b, d) starts from, computed once: an array (b, any).
 
-        A part of its rows prepares a part of X, so that rows can be cut after as well as before.
+        X may be sparse (CSR); so may be what is returned, if `block` knows it. A part of its rows
+        prepares a part of X, so that rows can be cut after as well as before.
         """
 
     @abstractmethod
@@ -72,12 +75,26 @@ class FeatureMap(ABC):
         """The inverse of `state_dict`."""
 
     def transform(self, X: Array) -> Array:
-        """All features of the rows of X, (b, M)."""
+        """All features of the rows of X, (b, M); refuses NaN and infinity, as no other method does.
+
+        `prepare` and `block` are for rows that were checked as they were read.
+        """
+        refuse_non_finite(X)
         return self.block(self.prepare(X), slice(0, self.rank))
 
     def slices(self, largest: int) -> list[slice]:
         """Blocks of at most `largest` columns that together are all of them."""
         return even_slices(self.rank, largest)
+
+
+def refuse_non_finite(X: Array) -> None:
+    """`NonFiniteError` if X (b, d) holds NaN or infinity."""
+    values = X.data if is_sparse(X) else X
+    xp = array_namespace(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise NonFiniteError(
+            "the rows to be mapped hold NaN or infinite values. Drop or fill them first."
+        )
 
 
 @dataclass(frozen=True)
@@ -108,10 +125,11 @@ class Identity(FeatureMap):
         return X
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The asked-for columns; a view of the rows unless `out` is given."""
+        """The asked-for columns; a view of the rows unless `out` is given or they are sparse."""
+        asked = dense(prepared[:, columns])
         if out is None:
-            return prepared[:, columns]
-        out[...] = prepared[:, columns]
+            return asked
+        out[...] = asked
         return out
 
     def to(self, backend: Backend) -> Self:

@@ -117,7 +117,7 @@ class Nystrom(FeatureMap):
 
     def prepare(self, X: Array) -> Array:
         """All of k(x, Z), which every block needs."""
-        return self.columns.transform(X)
+        return self.columns.block(self.columns.prepare(X), slice(0, self.columns.rank))
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Whitened kernel values."""
