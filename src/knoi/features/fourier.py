@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
 from array_api_compat import array_namespace, device
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.random import View
+from knoi.arrays.sparse import is_sparse, product
 from knoi.exceptions import InputTypeError
 from knoi.features.feature_map import FeatureMap
+from knoi.features.frequencies import Frequencies, draw_frequencies
 from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
-
-# Frequencies are drawn this many at a time, each block from its own address: block k of a map is
-# the same whether the map has ten blocks or a thousand, on whatever worker.
-DRAW_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class RandomFourier(FeatureMap):
 
     `paired` features use every frequency twice, as cos(w'x) and sin(w'x) = cos(w'x - pi/2), and
     need no random phase: lower variance per frequency, half as many frequencies at equal M.
+
+    `frequencies` says how they depend on each other: see `knoi.features.frequencies`.
     """
 
     kind: ClassVar[str] = "random_fourier"
@@ -37,12 +39,13 @@ class RandomFourier(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy
+        sample: Array,  # (n, d) rows of the view, NumPy or CSR
         kernel: Kernel,
         rank: int,
         seed: int,
         view: View,
         *,
+        frequencies: Frequencies = "iid",
         paired: bool = False,
     ) -> Self:
         """Draw the map for `kernel`; the sample only fixes the centre and the number of columns."""
@@ -52,24 +55,19 @@ class RandomFourier(FeatureMap):
                 "frequencies come from the kernel's Fourier transform. Use 'rbf', 'laplacian', "
                 "'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel."
             )
-        n_cols = sample.shape[1]
-        frequencies = -(-rank // 2) if paired else rank
-        W, phases = [], []
-        for block, start in enumerate(range(0, frequencies, DRAW_BLOCK)):
-            size = min(DRAW_BLOCK, frequencies - start)
-            draw = generator(seed, Purpose.FREQUENCIES, view, block)
-            # The whole block is drawn even when only its head is used, so that a larger map
-            # extends a smaller one.
-            W.append(kernel.sample_frequencies(n_cols, DRAW_BLOCK, draw)[:, :size])
-            turn = generator(seed, Purpose.PHASES, view, block)
-            phases.append(turn.uniform(0, 2 * np.pi, DRAW_BLOCK)[:size])
-        frequency, phase = np.concatenate(W, axis=1), np.concatenate(phases)
+        n_cols = int(sample.shape[1])
+        distinct = -(-rank // 2) if paired else rank
+        frequency, phase = draw_frequencies(
+            kernel, n_cols, distinct, seed, view, frequencies, paired=paired
+        )
         if paired:
             pairs = rank // 2
             last = phase[pairs:]  # an odd rank leaves one unpaired feature, which keeps its phase
             phase = np.concatenate([np.tile([0.0, -np.pi / 2], pairs), last])
             frequency = np.repeat(frequency, 2, axis=1)[:, :rank]
-        centre = np.mean(sample, axis=0, dtype=np.float64)
+        # Off the origin a sparse row would be dense, and its zeros say that it is not far from it.
+        sparse = is_sparse(sample)
+        centre = np.zeros(n_cols) if sparse else np.mean(sample, axis=0, dtype=np.float64)
         return cls(kernel, np.concatenate([frequency, phase[None, :]]), centre)
 
     @property
@@ -99,7 +97,13 @@ class RandomFourier(FeatureMap):
         return own
 
     def prepare(self, X: Array) -> Array:
-        """Centred rows and a one, (b, d + 1): the product then adds the phase by itself."""
+        """Centred rows and a one, (b, d + 1): the product then adds the phase by itself.
+
+        Sparse rows stay sparse, and are not centred: `block` turns their phases instead.
+        """
+        if is_sparse(X):
+            one = scipy.sparse.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
+            return scipy.sparse.hstack([X, one], format="csr")
         xp = array_namespace(X)
         rows = xp.empty((X.shape[0], self.n_cols + 1), dtype=X.dtype, device=device(X))
         rows[:, :-1] = X
@@ -109,11 +113,18 @@ class RandomFourier(FeatureMap):
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """The formula, in place, for the asked-for columns."""
-        xp = array_namespace(prepared)
-        F = xp.matmul(prepared, self.turns[:, columns], out=out)  # (b, columns)
+        F = product(prepared, self.turns[:, columns], out=out)  # (b, columns)
+        if is_sparse(prepared):
+            F -= self._turn_of_centre[columns]
+        xp = array_namespace(F)
         xp.cos(F, out=F)
         F *= (2 / self.rank) ** 0.5
         return F
+
+    @cached_property
+    def _turn_of_centre(self) -> Array:
+        """W'c, (M,)."""
+        return self.centre @ self.W
 
     def to(self, backend: Backend) -> Self:
         """Frequencies, phases and centre on the backend."""

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from knoi.arrays.backend import Array
+from knoi.exceptions import InputError
 from knoi.kernels.distances import (
     fold_columns,
     manhattan,
@@ -28,13 +30,41 @@ from knoi.kernels.width import median_width
 class StationaryKernel(WidthKernel):
     """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure."""
 
+    isotropic: ClassVar[bool] = False
+    """Whether k depends on ||x - z|| alone, so that frequencies point in no preferred direction."""
+
     @abstractmethod
     def distance(self, X: Array, Z: Array) -> Array:
         """What `width` is measured in, between the rows of X (n, d) and Z (m, d), as (n, m)."""
 
     @abstractmethod
-    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Frequencies w, m of them, as (d, m), drawn such that k(x, z) = E cos(w'(x - z))."""
+    def sample_frequencies(
+        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
+    ) -> NDArray[np.float64]:
+        """Frequencies w, m of them, as (d, m), drawn such that k(x, z) = E cos(w'(x - z)).
+
+        With `keep`, the first so many of the m, and no memory for the others.
+        """
+
+    @abstractmethod
+    def uniforms_per_frequency(self, d: int) -> int:
+        """How many uniform numbers `frequencies_at` makes a frequency of in dimension d."""
+
+    @abstractmethod
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Frequencies (d, m) at the points U (m, uniforms) of the unit cube, by inverse CDFs.
+
+        Uniform points give what `sample_frequencies` draws; points spread more evenly than random
+        ones give frequencies spread more evenly.
+        """
+
+    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Lengths |w| of m frequencies in dimension d, (m,): an isotropic kernel's only."""
+        raise InputError(
+            f"the {self.name} kernel is not isotropic: the length of a frequency depends on its "
+            "direction and cannot be drawn apart from it. Draw whole frequencies, or use an "
+            "isotropic kernel, 'rbf' or 'matern'."
+        )
 
     def default_width(self, sample: NDArray[Any]) -> float:
         """Median distance between rows."""
@@ -58,6 +88,7 @@ class RBF(StationaryKernel):
     """
 
     name: ClassVar[str] = "rbf"
+    isotropic: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
@@ -76,9 +107,25 @@ class RBF(StationaryKernel):
         """||x - z||, as (n, m)."""
         return _euclidean(X, Z)
 
-    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def sample_frequencies(
+        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
+    ) -> NDArray[np.float64]:
         """Normal(0, 1 / width^2), independent, (d, m)."""
-        return rng.standard_normal((d, m)) / self.decided_width
+        return _draw(rng.standard_normal, d, m, keep) / self.decided_width
+
+    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """chi_d / width, (m,)."""
+        return np.sqrt(rng.chisquare(d, size=m)) / self.decided_width
+
+    def uniforms_per_frequency(self, d: int) -> int:
+        """One a coordinate."""
+        return d
+
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Normal quantiles, (d, m)."""
+        W: NDArray[np.float64] = special.ndtri(_inside(U).T)
+        W /= self.decided_width
+        return W
 
 
 @register
@@ -110,9 +157,21 @@ class Laplacian(StationaryKernel):
         D *= scale
         return D
 
-    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def sample_frequencies(
+        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
+    ) -> NDArray[np.float64]:
         """Cauchy of scale 1 / width, independent, (d, m)."""
-        return rng.standard_cauchy((d, m)) / self.decided_width
+        return _draw(rng.standard_cauchy, d, m, keep) / self.decided_width
+
+    def uniforms_per_frequency(self, d: int) -> int:
+        """One a coordinate."""
+        return d
+
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Quantiles of the Cauchy distribution, (d, m)."""
+        W: NDArray[np.float64] = np.tan(np.pi * (_inside(U).T - 0.5))
+        W /= self.decided_width
+        return W
 
 
 @register
@@ -150,9 +209,22 @@ class Cauchy(StationaryKernel):
         """||x - z||, as (n, m)."""
         return _euclidean(X, Z)
 
-    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def sample_frequencies(
+        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
+    ) -> NDArray[np.float64]:
         """Laplace of scale 1 / width, independent, (d, m)."""
-        return rng.laplace(size=(d, m)) / self.decided_width
+        return _draw(lambda shape: rng.laplace(size=shape), d, m, keep) / self.decided_width
+
+    def uniforms_per_frequency(self, d: int) -> int:
+        """One a coordinate."""
+        return d
+
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Quantiles of the Laplace distribution, (d, m)."""
+        from_middle = _inside(U).T - 0.5
+        W: NDArray[np.float64] = -np.sign(from_middle) * np.log1p(-2 * np.abs(from_middle))
+        W /= self.decided_width
+        return W
 
 
 @register
@@ -173,6 +245,7 @@ class Matern(StationaryKernel):
     """
 
     name: ClassVar[str] = "matern"
+    isotropic: ClassVar[bool] = True
     nu: float = 1.5
 
     def __post_init__(self) -> None:
@@ -206,12 +279,53 @@ class Matern(StationaryKernel):
         """||x - z||, as (n, m)."""
         return _euclidean(X, Z)
 
-    def sample_frequencies(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def sample_frequencies(
+        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
+    ) -> NDArray[np.float64]:
         """Multivariate t with 2 nu degrees of freedom, of scale 1 / width, (d, m)."""
-        normal = rng.standard_normal((d, m))
-        # One draw a frequency, shared by its entries; it underflows for nu near 0.
-        chi2 = np.maximum(rng.chisquare(2 * self.nu, size=m), np.finfo(np.float64).tiny)
-        return normal / (np.sqrt(chi2 / (2 * self.nu)) * self.decided_width)
+        normal = _draw(rng.standard_normal, d, m, keep)
+        # One draw a frequency, shared by its entries.
+        return normal / self._divisors(rng.chisquare(2 * self.nu, size=m)[:keep])
+
+    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """chi_d over sqrt(chi2 / (2 nu)) over width, (m,)."""
+        chi = np.sqrt(rng.chisquare(d, size=m))
+        return chi / self._divisors(rng.chisquare(2 * self.nu, size=m))
+
+    def uniforms_per_frequency(self, d: int) -> int:
+        """One a coordinate, and before them one for the chi-squared that all of them share."""
+        return d + 1
+
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Normal quantiles over the root of a chi-squared quantile, (d, m)."""
+        inside = _inside(U).T
+        W: NDArray[np.float64] = special.ndtri(inside[1:])
+        W /= self._divisors(2 * special.gammaincinv(self.nu, inside[0]))
+        return W
+
+    def _divisors(self, chi2: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What turns a normal vector into one of the t distribution, from chi2 (m,) draws."""
+        chi2 = np.maximum(chi2, np.finfo(np.float64).tiny)  # it underflows for nu near 0
+        return np.sqrt(chi2 / (2 * self.nu)) * self.decided_width
+
+
+def _draw(
+    draw: Callable[[tuple[int, int]], NDArray[np.float64]], d: int, m: int, keep: int | None
+) -> NDArray[np.float64]:
+    """The first `keep` columns of draw((d, m)), some rows at a time, which are the same numbers."""
+    if keep is None or keep >= m:
+        return draw((d, m))
+    W = np.empty((d, keep))
+    step = max(1, 2**20 // m)
+    for start in range(0, d, step):
+        rows = W[start : start + step]
+        rows[...] = draw((len(rows), m))[:, :keep]
+    return W
+
+
+def _inside(U: NDArray[np.float64]) -> NDArray[np.float64]:
+    """U (m, uniforms) with 0 and 1, whose quantiles are infinite, moved in by rounding error."""
+    return np.clip(U, 2.0**-53, 1 - 2.0**-53)
 
 
 def _euclidean(X: Array, Z: Array) -> Array:

@@ -1,0 +1,346 @@
+"""Rules for frequencies: what each promises, and that the better ones are better."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy import stats
+
+from knoi.arrays.backend import numpy_backend
+from knoi.arrays.random import Purpose, View, generator
+from knoi.exceptions import InputError
+from knoi.features import RandomFourier
+from knoi.features.frequencies import DRAW_BLOCK, draw_frequencies
+from knoi.kernels import RBF, Cauchy, Laplacian, Matern
+from tests.contracts.feature_map import FeatureMapContract, MapCase
+
+KERNELS = [RBF(2.0), Matern(2.0), Laplacian(5.0), Cauchy(2.0)]
+RULES = ["iid", "orthogonal", "qmc"]
+ALLOWED = [
+    (kernel, rule)
+    for rule in RULES
+    for kernel in KERNELS
+    if kernel.isotropic or rule != "orthogonal"
+]
+BETTER = [(kernel, rule) for kernel, rule in ALLOWED if rule != "iid"]
+
+both_pairings = pytest.mark.parametrize("paired", [False, True], ids=["phases", "paired"])
+
+
+def rows_of(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def fourier(X, kernel, rank, rule, seed=0, view=View.X, paired=False):
+    return RandomFourier.fit(X, kernel, rank, seed, view, frequencies=rule, paired=paired)
+
+
+def squared_errors(X, kernel, rank, rule, seeds, paired=False):
+    """Mean squared error of the kernel off its diagonal, one for each seed."""
+    off = np.triu_indices(len(X), 1)
+    exact = kernel(X, X)[off]
+    errors = []
+    for seed in range(seeds):
+        Phi = fourier(X, kernel, rank, rule, seed, paired=paired).transform(X)
+        errors.append(np.mean(((Phi @ Phi.T)[off] - exact) ** 2))
+    return np.array(errors)
+
+
+def assert_smaller(small, large):
+    """The mean of `small` is below that of `large`, by four standard errors of the difference."""
+    error = np.hypot(stats.sem(small), stats.sem(large))
+    assert np.mean(large) - np.mean(small) > 4 * error
+
+
+# --- the contract ---------------------------------------------------------------------------
+
+CASES = {
+    **{f"{rule}-{kernel.name}": (kernel, rule, 11, 5, False) for kernel, rule in ALLOWED},
+    **{f"{rule}-paired": (RBF(2.0), rule, 12, 5, True) for rule in RULES},
+    **{f"{rule}-paired-odd": (Matern(2.0), rule, 11, 5, True) for rule in RULES},
+    **{f"{rule}-one-column": (RBF(1.0), rule, 11, 1, False) for rule in RULES},
+}
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request):
+    kernel, rule, rank, d, paired = CASES[request.param]
+    X = rows_of(20, d)
+    features, larger = (fourier(X, kernel, size, rule, paired=paired) for size in (rank, 40))
+    # Of an odd number the last is not paired, but would be in a larger map.
+    return MapCase(features, X, rank, larger, shared=rank - rank % 2 if paired else rank)
+
+
+class TestEveryRule(FeatureMapContract):
+    pass
+
+
+# --- what holds for every rule --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
+@pytest.mark.parametrize(
+    ("d", "rank", "paired"), [(1, 16, False), (2, 15, True), (3, 16, False), (3, 15, True)]
+)
+def test_inner_products_are_unbiased(kernel, rule, rank, paired, d):
+    X, Z, seeds = rows_of(4, d), rows_of(3, d, 1), 200
+    exact = kernel(X, Z)
+    found = np.empty((seeds, *exact.shape))
+    for seed in range(seeds):
+        features = fourier(X, kernel, rank, rule, seed, paired=paired)
+        found[seed] = features.transform(X) @ features.transform(Z).T
+    assert (np.abs(found.mean(0) - exact) < 4.5 * stats.sem(found)).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_every_frequency_has_the_distribution_of_the_kernel(rule, d):
+    # One frequency a seed, at several places of a block: these are independent of each other.
+    W = np.stack([draw_frequencies(RBF(2.0), d, 9, s, View.X, rule)[0] for s in range(200)])
+    for place in (0, d - 1, 8):
+        w = 2.0 * W[:, :, place]  # (seeds, d), standard normal
+        for column in w.T:
+            assert stats.kstest(column, "norm").pvalue > 1e-3
+        assert stats.kstest((w**2).sum(1), stats.chi2(d).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_lengths_are_those_of_the_kernel(rule):
+    kernel = Matern(0.5, nu=1.5)
+    W, _ = draw_frequencies(kernel, 6, 3000, 0, View.X, rule)
+    lengths = np.linalg.norm(W, axis=0)
+    # |w|^2 width^2 / d of a t distribution with 2 nu degrees of freedom is F(d, 2 nu).
+    assert stats.kstest(lengths**2 * 0.25 / 6, stats.f(6, 3).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
+@both_pairings
+def test_a_larger_draw_begins_with_a_smaller_one(kernel, rule, paired):
+    # Below, at, across and beyond the size of the blocks that are drawn at a time.
+    W, phases = draw_frequencies(kernel, 5, 2500, 0, View.X, rule, paired=paired)
+    for m in (1, 7, DRAW_BLOCK - 1, DRAW_BLOCK, DRAW_BLOCK + 1, 2100):
+        small, turned = draw_frequencies(kernel, 5, m, 0, View.X, rule, paired=paired)
+        assert small.shape == (5, m)
+        np.testing.assert_array_equal(small, W[:, :m])
+        np.testing.assert_array_equal(turned, phases[:m])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_views_seeds_and_blocks_differ(rule):
+    def draw(seed=0, view=View.X):
+        return draw_frequencies(RBF(1.0), 4, 3 * DRAW_BLOCK, seed, view, rule)
+
+    W, phases = draw()
+    for other, turned in (draw(seed=1), draw(view=View.Y)):
+        assert (other != W).mean() > 0.99
+        assert (phases != turned).mean() > 0.99
+    columns, counts = np.unique(W, axis=1, return_counts=True)
+    assert columns.shape == W.shape
+    assert (counts == 1).all()
+    np.testing.assert_array_equal(draw()[0], W)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_phases_are_spread_over_the_circle(rule):
+    _, phases = draw_frequencies(RBF(1.0), 3, 2000, 0, View.X, rule)
+    assert stats.kstest(phases / (2 * np.pi), "uniform").pvalue > 1e-3
+
+
+def test_iid_is_what_the_kernel_draws_block_by_block():
+    kernel = Matern(2.0)
+    W, phases = draw_frequencies(kernel, 3, DRAW_BLOCK + 5, 8, View.Y)
+    for block, columns in enumerate([slice(0, DRAW_BLOCK), slice(DRAW_BLOCK, DRAW_BLOCK + 5)]):
+        whole = kernel.sample_frequencies(
+            3, DRAW_BLOCK, generator(8, Purpose.FREQUENCIES, View.Y, block)
+        )
+        turns = generator(8, Purpose.PHASES, View.Y, block).uniform(0, 2 * np.pi, DRAW_BLOCK)
+        size = columns.stop - columns.start
+        np.testing.assert_array_equal(W[:, columns], whole[:, :size])
+        np.testing.assert_array_equal(phases[columns], turns[:size])
+
+
+# --- orthogonal -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [RBF(2.0), Matern(2.0)], ids=repr)
+@pytest.mark.parametrize("d", [1, 2, 5, 600])
+def test_directions_are_orthogonal_set_by_set(kernel, d):
+    m = 2 * d + d // 2 + 1
+    W, _ = draw_frequencies(kernel, d, m, 0, View.X, "orthogonal")
+    directions = W / np.linalg.norm(W, axis=0)
+    for start in range(0, m, d):
+        one = directions[:, start : start + d]
+        np.testing.assert_allclose(one.T @ one, np.eye(one.shape[1]), atol=1e-12)
+    if d > 1:  # another set is turned another way
+        across = directions[:, :d].T @ directions[:, d : 2 * d]
+        assert np.abs(across - np.eye(d)).max() > 0.1
+
+
+def test_more_columns_than_a_block_are_one_set():
+    d = DRAW_BLOCK + 6
+    W, _ = draw_frequencies(RBF(1.0), d, d + 2, 0, View.X, "orthogonal")
+    small, _ = draw_frequencies(RBF(1.0), d, 30, 0, View.X, "orthogonal")
+    np.testing.assert_allclose(small, W[:, :30], atol=1e-12)
+    directions = W / np.linalg.norm(W, axis=0)
+    np.testing.assert_allclose(directions[:, :d].T @ directions[:, :d], np.eye(d), atol=1e-12)
+    assert np.abs(directions[:, :d].T @ directions[:, d:]).max() > 0.01
+
+
+def test_lengths_of_a_set_are_independent():
+    W, _ = draw_frequencies(RBF(1.0), 5, 5000, 0, View.X, "orthogonal")
+    lengths = np.linalg.norm(W, axis=0).reshape(-1, 5)  # (sets, 5)
+    correlations = np.corrcoef(lengths.T)[np.triu_indices(5, 1)]
+    assert np.abs(correlations).max() < 4.5 / np.sqrt(len(lengths))
+
+
+@pytest.mark.parametrize("kernel", [Laplacian(5.0), Cauchy(2.0)], ids=repr)
+def test_orthogonal_refuses_a_kernel_that_is_not_isotropic(kernel):
+    with pytest.raises(InputError) as raised:
+        fourier(rows_of(5, 3), kernel, 10, "orthogonal")
+    assert str(raised.value) == (
+        "frequencies='orthogonal' turns frequencies in all directions alike, but those of the "
+        f"{kernel.name} kernel keep to the axes: its spectral measure is not invariant under "
+        "rotation, and the features would stand for another kernel. Use frequencies='qmc' or "
+        "'iid' with it, or an isotropic kernel, 'rbf' or 'matern'."
+    )
+
+
+# --- quasi-Monte Carlo ----------------------------------------------------------------------
+
+
+def test_the_sequence_is_spread_evenly():
+    # Of a power of two of points, every interval of that length has one, in every coordinate.
+    W, phases = draw_frequencies(RBF(1.0), 3, 256, 0, View.X, "qmc")
+    for u in (phases / (2 * np.pi), *stats.norm.cdf(W)):
+        np.testing.assert_array_equal(np.sort(np.floor(256 * u)), np.arange(256))
+
+
+def test_phases_must_be_part_of_the_sequence():
+    X, kernel = rows_of(20, 2), RBF(1.5)
+    exact = kernel(X, X)
+    own, other = [], []
+    for seed in range(30):
+        features = fourier(X, kernel, 512, "qmc", seed)
+        independent = np.random.default_rng(seed).uniform(0, 2 * np.pi, 512)
+        for phases, errors in ((features.phases, own), (independent, other)):
+            Phi = np.sqrt(2 / 512) * np.cos((X - X.mean(0)) @ features.W + phases)
+            errors.append(np.mean((Phi @ Phi.T - exact) ** 2))
+    assert_smaller(own, np.array(other) / 4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "paired", "d"), [(RBF(1.0), False, 21201), (Matern(1.0), True, 21201)]
+)
+def test_more_columns_than_the_sequence_has_are_refused(kernel, paired, d):
+    with pytest.raises(InputError) as raised:
+        fourier(np.zeros((1, d)), kernel, 10, "qmc", paired=paired)
+    assert str(raised.value) == (
+        f"frequencies='qmc' with {d} columns takes 21202 coordinates of a Sobol sequence, but "
+        "there are only 21201. Use frequencies='iid', or 'orthogonal' with an isotropic kernel, "
+        "'rbf' or 'matern'."
+    )
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(InputError) as raised:
+        fourier(rows_of(5, 3), RBF(1.0), 10, "sobol")
+    assert str(raised.value) == (
+        "frequencies='sobol' is not a way to draw frequencies: wanted one of 'iid', 'orthogonal', "
+        "'qmc'."
+    )
+
+
+# --- accuracy -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kernel", "rule"), BETTER, ids=repr)
+@both_pairings
+def test_error_is_smaller_than_with_independent_frequencies(kernel, rule, paired):
+    X = rows_of(20, 8)
+    kernel = kernel.with_width(1.5 * kernel.width)  # values away from 0 at 8 columns
+    # The noise of independent phases hides part of what orthogonal frequencies gain.
+    seeds = 400 if rule == "orthogonal" and not paired else 100
+    independent, better = (
+        squared_errors(X, kernel, 128, which, seeds, paired) for which in ("iid", rule)
+    )
+    assert_smaller(better, independent)
+
+
+@pytest.mark.parametrize(("kernel", "rule"), BETTER, ids=repr)
+@both_pairings
+def test_error_falls_at_least_like_one_over_root_rank(kernel, rule, paired):
+    X = rows_of(20, 5)
+    few, many = (
+        np.sqrt(squared_errors(X, kernel, rank, rule, 20, paired).mean()) for rank in (64, 1024)
+    )
+    # The mean of M terms 2 cos(.) cos(.), each of variance at most 3/2, and no better than that.
+    assert few < 1.2 * np.sqrt(1.5 / 64)
+    assert few / many > 3.0  # sixteen times the rank, a quarter of the error
+
+
+def test_in_one_dimension_qmc_falls_faster():
+    X = rows_of(20, 1)
+    few, many = (
+        np.sqrt(squared_errors(X, RBF(1.0), rank, "qmc", 20, paired=True).mean())
+        for rank in (64, 1024)
+    )
+    assert few / many > 8.0  # a smooth integrand: 1/M would be 16, 1/sqrt(M) is 4
+
+
+# --- sparse rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_sparse_rows_stay_sparse(rule):
+    X = scipy.sparse.random_array((50, 30), density=0.1, format="csr", rng=np.random.default_rng(0))
+    features = fourier(X, RBF(2.0), 20, rule)
+    np.testing.assert_array_equal(features.centre, np.zeros(30))
+    prepared = features.prepare(X)
+    assert scipy.sparse.issparse(prepared)
+    assert prepared.nnz == X.nnz + 50
+    expected = np.sqrt(2 / 20) * np.cos(X.toarray() @ features.W + features.phases)
+    np.testing.assert_allclose(features.transform(X), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_centre_of_dense_rows_turns_sparse_ones(dtype):
+    dense = np.where(rows_of(20, 6) > 0.5, rows_of(20, 6) + 3.0, 0.0)
+    backend = numpy_backend(dtype)
+    features = fourier(dense, RBF(2.0), 20, "iid").to(backend)
+    assert np.abs(features.centre).max() > 0.5
+    rows = dense.astype(dtype)
+    found = features.transform(scipy.sparse.csr_array(rows))
+    assert found.dtype == np.dtype(dtype)
+    atol = 1e-12 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(found, features.transform(rows), atol=atol)
+
+
+def test_many_columns_are_never_made_dense():
+    # Dense, these rows would be 100 times what the traced peak may be.
+    d, b = 200_000, 500
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.csr_array(
+        (rng.random(b * 5), rng.integers(0, d, b * 5), np.arange(0, b * 5 + 1, 5)), shape=(b, d)
+    )
+    tracemalloc.start()
+    try:
+        features = RandomFourier(RBF(1.0), rng.standard_normal((d + 1, 2)), np.zeros(d))
+        found = features.transform(X)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.shape == (b, 2)
+    assert peak < 8 * b * d / 50
+
+
+def test_drawing_few_frequencies_of_many_columns_takes_little_memory():
+    d = 20_000
+    tracemalloc.start()
+    try:
+        W, _ = draw_frequencies(RBF(1.0), d, 2, 0, View.X)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert W.shape == (d, 2)
+    assert peak < 8 * d * DRAW_BLOCK / 5  # a fifth of the block that is drawn
