@@ -80,16 +80,14 @@ class TestEveryRule(FeatureMapContract):
 
 
 @pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
-@pytest.mark.parametrize(
-    ("d", "rank", "paired"), [(1, 16, False), (2, 15, True), (3, 16, False), (3, 15, True)]
-)
+@pytest.mark.parametrize(("d", "rank", "paired"), [(1, 16, False), (2, 15, True), (3, 16, False)])
 def test_inner_products_are_unbiased(kernel, rule, rank, paired, d):
     X, Z, seeds = rows_of(4, d), rows_of(3, d, 1), 200
     exact = kernel(X, Z)
     found = np.empty((seeds, *exact.shape))
     for seed in range(seeds):
-        features = fourier(X, kernel, rank, rule, seed, paired=paired)
-        found[seed] = features.transform(X) @ features.transform(Z).T
+        Phi = fourier(X, kernel, rank, rule, seed, paired=paired).transform(np.vstack([X, Z]))
+        found[seed] = Phi[: len(X)] @ Phi[len(X) :].T
     assert (np.abs(found.mean(0) - exact) < 4.5 * stats.sem(found)).all()
 
 

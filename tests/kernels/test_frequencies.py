@@ -45,7 +45,7 @@ WAYS = [
 def test_mean_cosine_is_the_kernel(way, kernel, d):
     rng = np.random.default_rng(5)
     X, Z = 0.6 * rng.standard_normal((6, d)), 0.6 * rng.standard_normal((5, d))
-    m = 60_000
+    m = 30_000
     W = way(kernel, d, m, rng)
     assert W.shape == (d, m)
     assert W.dtype == np.float64
