@@ -45,6 +45,11 @@ class FeatureMap(ABC):
     def dtype(self) -> np.dtype[Any]:
         """The precision the map was fitted in, and must be used in at least."""
 
+    @property
+    def grain(self) -> int:
+        """Columns that are made together: blocks of fewer cost as much."""
+        return 1
+
     @abstractmethod
     def prepare(self, X: Array) -> Array:
         """What every block of the rows of X (b, d) starts from, computed once: an array (b, any).

@@ -1,0 +1,188 @@
+"""Loops compiled by numba, for float32 on the CPU; the only module that imports numba.
+
+Each does in one trip through the cache what NumPy does in several, eight numbers at a time: cosine
+and exponential cost a fifth of a nanosecond a number, where NumPy's take 1.5. `knoi.arrays.fast`
+chooses between these and NumPy.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import float32, int32, njit
+
+# "contract" lets a product and a sum become one instruction; nothing else is relaxed, so that the
+# same input gives the same output.
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": {"contract"},
+    "error_model": "numpy",
+    "cache": True,
+}
+
+# sin(pi f) = f (S0 + S1 f^2 + ...) on |f| <= 1/2, to 4e-9.
+S0, S1, S2, S3, S4 = (
+    float32(c) for c in (3.14159258, -5.16770688, 2.55003138, -0.59804519, 0.07722015)
+)
+# e^r = E0 + E1 r + ... on |r| <= log(2) / 2, to 2e-9.
+E0, E1, E2, E3, E4, E5, E6 = (
+    float32(c)
+    for c in (1, 1.00000004, 0.500000017, 0.166664155, 0.0416660837, 0.00837512858, 0.00139560518)
+)
+LOG2_E = float32(1.44269504)
+# log 2 in two parts: a whole number times the first is exact.
+LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)
+LARGEST_POWER = float32(127)
+HALF_LN2 = float32(0.3465736)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _cosine_of_turns(t: Any, amplitude: Any) -> Any:
+    # cos(2 pi t) = 1 - 2 sin(pi t)^2, and whole turns come off exactly.
+    f = t - np.rint(t)
+    q = f * f
+    s = f * (S0 + q * (S1 + q * (S2 + q * (S3 + q * S4))))
+    return amplitude - (amplitude + amplitude) * (s * s)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def cosine(F: Any, amplitude: Any) -> None:
+    """F (n, m) becomes amplitude cos(2 pi F)."""
+    for i in range(F.shape[0]):
+        row = F[i]
+        for j in range(row.size):
+            row[j] = _cosine_of_turns(row[j], amplitude)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def exponential(F: Any) -> None:
+    """F (n, m) becomes exp(F); what would be subnormal becomes 0, and nothing overflows."""
+    for i in range(F.shape[0]):
+        row = F[i]
+        for j in range(row.size):
+            x = row[j]
+            k = np.rint(min(max(x * LOG2_E, -LARGEST_POWER), LARGEST_POWER))
+            r = (x - k * LN2_HIGH) - k * LN2_LOW
+            r = min(max(r, -HALF_LN2), HALF_LN2)
+            p = E0 + r * (E1 + r * (E2 + r * (E3 + r * (E4 + r * (E5 + r * E6)))))
+            # 2^k from its bits; k = -127 gives 0.
+            row[j] = p * np.int32((int32(k) + int32(127)) << int32(23)).view(np.float32)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _add_and_subtract_8(b: Any, o: Any, s: Any) -> None:
+    """Three stages of butterflies on eight numbers, `s` apart from `o` on."""
+    a0, a1, a2, a3 = b[o], b[o + s], b[o + 2 * s], b[o + 3 * s]
+    a4, a5, a6, a7 = b[o + 4 * s], b[o + 5 * s], b[o + 6 * s], b[o + 7 * s]
+    c0, c1, c2, c3 = a0 + a1, a0 - a1, a2 + a3, a2 - a3
+    c4, c5, c6, c7 = a4 + a5, a4 - a5, a6 + a7, a6 - a7
+    d0, d1, d2, d3 = c0 + c2, c1 + c3, c0 - c2, c1 - c3
+    d4, d5, d6, d7 = c4 + c6, c5 + c7, c4 - c6, c5 - c7
+    b[o], b[o + s], b[o + 2 * s], b[o + 3 * s] = d0 + d4, d1 + d5, d2 + d6, d3 + d7
+    b[o + 4 * s], b[o + 5 * s], b[o + 6 * s], b[o + 7 * s] = d0 - d4, d1 - d5, d2 - d6, d3 - d7
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _add_and_subtract_4(b: Any, o: Any, s: Any) -> None:
+    """Two stages of butterflies on four numbers, `s` apart from `o` on."""
+    a0, a1, a2, a3 = b[o], b[o + s], b[o + 2 * s], b[o + 3 * s]
+    c0, c1, c2, c3 = a0 + a1, a0 - a1, a2 + a3, a2 - a3
+    b[o], b[o + s], b[o + 2 * s], b[o + 3 * s] = c0 + c2, c1 + c3, c0 - c2, c1 - c3
+
+
+# Strides that are constants let the compiler keep eight numbers in a register. So pieces of 256 and
+# 512 have loops of their own, and what is larger is made of pieces of 512.
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _within_256(b: Any) -> None:
+    for j in range(64):
+        _add_and_subtract_4(b, j, 64)
+    for g in range(0, 256, 64):
+        for j in range(8):
+            _add_and_subtract_8(b, g + j, 8)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _within_512(b: Any) -> None:
+    for j in range(64):
+        _add_and_subtract_8(b, j, 64)
+    for g in range(0, 512, 64):
+        for j in range(8):
+            _add_and_subtract_8(b, g + j, 8)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _across(low: Any, high: Any) -> None:
+    for j in range(low.size):
+        a, c = low[j], high[j]
+        low[j], high[j] = a + c, a - c
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _neighbours(a: Any, sums: Any, differences: Any) -> None:
+    for i in range(sums.size):
+        sums[i], differences[i] = a[2 * i] + a[2 * i + 1], a[2 * i] - a[2 * i + 1]
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def hadamard(b: Any, t: Any) -> None:
+    """H b into t, in the order of `knoi.arrays.hadamard.transform`; b (2^k >= 256) is used up."""
+    if b.size == 256:
+        _within_256(b)
+    else:
+        for k in range(b.size // 512):
+            _within_512(b[512 * k : 512 * (k + 1)])
+        s = 512
+        while s < b.size:
+            for k in range(b.size // (2 * s)):
+                pair = b[2 * s * k : 2 * s * (k + 1)]
+                _across(pair[:s], pair[s:])
+            s *= 2
+    # Neighbours cannot be added eight at a time where they are: each of the last three stages
+    # writes sums to the lower and differences to the upper half.
+    half = b.size // 2
+    _neighbours(b, t[:half], t[half:])
+    _neighbours(t, b[:half], b[half:])
+    _neighbours(b, t[:half], t[half:])
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _multiply(a: Any, by: Any, out: Any) -> None:
+    for j in range(out.size):
+        out[j] = a[j] * by[j]
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _gather(a: Any, order: Any, by: Any, out: Any) -> None:
+    for j in range(out.size):
+        out[j] = a[order[j]] * by[j]
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def _finish(t: Any, scale: Any, phase: Any, amplitude: Any, out: Any) -> None:
+    for j in range(out.size):
+        out[j] = _cosine_of_turns(t[j] * scale[j] + phase[j], amplitude)
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def structured_features(
+    Y: Any, first: Any, order: Any, second: Any, scale: Any, phase: Any, amplitude: Any, out: Any
+) -> None:
+    """For every row y of Y (n, p) and every block of p features, written to out (n, blocks p).
+
+    amplitude cos(2 pi (scale H D_second P H D_first y + phase)), P by `order`, none if it is empty.
+    """
+    p = Y.shape[1]
+    b, t = np.empty(p, np.float32), np.empty(p, np.float32)
+    for k in range(first.size // p):
+        # Slices from 0, because an index that might be negative is not vectorised.
+        block = slice(k * p, (k + 1) * p)
+        d1, d2, places = first[block], second[block], order[block]
+        lengths, turns = scale[block], phase[block]
+        for i in range(Y.shape[0]):
+            _multiply(Y[i], d1, b)
+            hadamard(b, t)
+            if order.size:
+                _gather(t, places, d2, b)
+            else:
+                _multiply(t, d2, b)
+            hadamard(b, t)
+            _finish(t, lengths, turns, amplitude, out[i, block])

@@ -1,0 +1,56 @@
+"""Elementwise functions of features, in place: compiled where numba is there, else the namespace's.
+
+Both give the same numbers to the rounding of float32. Compiled loops serve float32 on the CPU;
+float64, and tensors, go through their namespace.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from knoi.arrays.backend import Array
+
+
+@cache
+def compiled() -> Any:
+    """The module of compiled loops; None where numba is missing or told not to compile."""
+    try:
+        import numba
+    except ImportError:
+        return None
+    if numba.config.DISABLE_JIT:
+        return None
+    from knoi.arrays import compiled as loops
+
+    return loops
+
+
+def can_compile(*arrays: Array) -> bool:
+    """Whether compiled loops take these arrays: NumPy's, float32, rows in one piece."""
+    return compiled() is not None and all(
+        isinstance(a, np.ndarray) and a.dtype == np.float32 and a.strides[-1] == 4 for a in arrays
+    )
+
+
+def cosine(F: Array, amplitude: float) -> Array:
+    """Put amplitude cos(2 pi F) in the place of F (n, m): the argument is in turns."""
+    if can_compile(F):
+        compiled().cosine(F, np.float32(amplitude))
+        return F
+    xp = array_namespace(F)
+    F -= xp.round(F)
+    F *= 2 * math.pi
+    xp.cos(F, out=F)
+    F *= amplitude
+    return F
+
+
+def exponential(F: Array) -> Array:
+    """exp(F), in the place of F (n, m)."""
+    if can_compile(F):
+        compiled().exponential(F)
+        return F
+    return array_namespace(F).exp(F, out=F)

@@ -1,0 +1,150 @@
+"""Structured frequencies: the same kernel as dense ones, from signs and Hadamard transforms."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from knoi.arrays import fast
+from knoi.arrays.backend import numpy_backend
+from knoi.arrays.random import View
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features import RandomFourier
+from knoi.features.structured import StructuredFourier
+from knoi.kernels import RBF, Cauchy, Laplacian, Matern, Polynomial
+from tests.contracts.feature_map import FeatureMapContract, MapCase
+
+CONSTRUCTIONS = ["hadamard", "fastfood"]
+
+
+def rows_of(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def structured(X, kernel=RBF(2.0), rank=700, seed=0, construction="hadamard"):  # noqa: B008
+    return StructuredFourier.fit(X, kernel, rank, seed, View.X, construction=construction)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+class TestContract(FeatureMapContract):
+    @pytest.fixture(params=[1, 5, 300])
+    def case(self, request, construction):
+        X = rows_of(20, request.param)
+        kernel = Matern(2.0 * request.param**0.5)
+        small, large = (structured(X, kernel, rank, 3, construction) for rank in (300, 1100))
+        shared = min(300, small.size)  # an unfinished block begins as the whole one does
+        return MapCase(small, X, 300, large, shared)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@pytest.mark.parametrize("columns", [slice(0, 256), slice(0, 700), slice(256, 512), slice(5, 690)])
+def test_compiled_and_plain_give_the_same_numbers(construction, columns, monkeypatch):
+    X = rows_of(30, 7).astype(np.float32)
+    features = structured(X, construction=construction).to(numpy_backend("float32"))
+    assert fast.compiled() is not None
+    found = features.block(features.prepare(X), columns)
+    monkeypatch.setattr("knoi.features.structured.can_compile", lambda *_: False)
+    plain = features.block(features.prepare(X), columns)
+    np.testing.assert_allclose(found, plain, atol=1e-5 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize("size_of", [(7, 256), (300, 512), (600, 1024), (1100, 2048)])
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_every_size_is_the_formula(size_of, construction):
+    d, size = size_of
+    X = rows_of(4, d)
+    features = structured(X, RBF(d**0.5), size + 10, construction=construction)
+    assert features.size == size
+    single = features.to(numpy_backend("float32"))
+    cosines = np.cos((X - X.mean(0)) @ features.W + 2 * np.pi * features.phases[: size + 10])
+    expected = np.sqrt(2 / (size + 10)) * cosines
+    np.testing.assert_allclose(features.transform(X), expected, atol=1e-11)
+    # Compiled, in single precision: the argument of the cosine has rounded about log(size) times.
+    np.testing.assert_allclose(single.transform(X.astype(np.float32)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 100, 256])
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@pytest.mark.parametrize("kernel", [RBF, Matern])
+def test_is_unbiased(d, construction, kernel):
+    X = rows_of(12, d)
+    kernel = kernel(d**0.5)
+    exact, seeds = kernel(X, X), 60
+    found = []
+    for seed in range(seeds):
+        Phi = structured(X, kernel, 256, seed, construction).transform(X)
+        found.append(Phi @ Phi.T)
+    error = np.std(found, axis=0) / np.sqrt(seeds)
+    assert (np.abs(np.mean(found, axis=0) - exact) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize("d", [2, 30, 300])
+def test_hadamard_is_no_worse_than_independent_frequencies(d):
+    X = rows_of(40, d)
+    kernel = RBF(d**0.5)
+    exact = kernel(X, X)
+
+    def errors(fit):
+        maps = (fit(X, kernel, 1024, seed, View.X).transform(X) for seed in range(12))
+        return [np.mean((Phi @ Phi.T - exact) ** 2) for Phi in maps]
+
+    ours, iid = errors(StructuredFourier.fit), errors(RandomFourier.fit)
+    spread = np.hypot(np.std(ours), np.std(iid)) / np.sqrt(12)
+    assert np.mean(ours) < np.mean(iid) + 2 * spread
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_error_falls_like_one_over_root_rank(construction):
+    X = rows_of(40, 20)
+    kernel = RBF(20**0.5)
+    exact = kernel(X, X)
+
+    def error(rank):
+        maps = (structured(X, kernel, rank, seed, construction) for seed in range(8))
+        return np.sqrt(np.mean([(f.transform(X) @ f.transform(X).T - exact) ** 2 for f in maps]))
+
+    assert error(4096) < 0.65 * error(1024) < 0.65 * 0.65 * error(256)
+
+
+def test_rows_of_a_block_are_orthogonal_whatever_their_lengths():
+    X = rows_of(5, 256)
+    W = structured(X, rank=600).W
+    for block in (W[:, :256], W[:, 256:512]):
+        directions = block / np.linalg.norm(block, axis=0)
+        np.testing.assert_allclose(directions.T @ directions, np.eye(256), atol=1e-12)
+
+
+def test_lengths_are_those_of_the_spectral_measure():
+    X = rows_of(5, 256)
+    lengths = np.linalg.norm(structured(X, RBF(3.0), rank=4096).W, axis=0)
+    # chi with 256 degrees of freedom, over the width
+    assert abs(np.mean(lengths**2) * 9 / 256 - 1) < 4.5 * np.sqrt(2 / 256 / 4096)
+
+
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+@pytest.mark.parametrize("kernel", [Laplacian(1.0), Cauchy(1.0)], ids=lambda k: k.name)
+def test_refuses_kernels_that_know_their_axes(construction, kernel):
+    expected = (
+        rf"^'{construction}' features turn frequencies in all directions alike, but those of the "
+        rf"{kernel.name} kernel keep to the axes\. Use 'fourier' or 'qmc' with it, or an isotropic "
+        r"kernel, 'rbf' or 'matern'\.$"
+    )
+    with pytest.raises(InputError, match=expected):
+        structured(rows_of(5, 3), kernel, construction=construction)
+
+
+def test_refuses_kernels_without_frequencies():
+    with pytest.raises(InputTypeError, match="need a stationary kernel, not 'polynomial'"):
+        structured(rows_of(5, 3), Polynomial(width=1.0))
+
+
+@pytest.mark.parametrize("largest", [100, 256, 600])
+def test_slices_are_whole_blocks_where_they_can_be(largest):
+    features = structured(rows_of(5, 3), rank=1000)
+    slices = features.slices(largest)
+    assert slices[0].start == 0
+    assert slices[-1].stop == 1000
+    assert all(a.stop == b.start for a, b in pairwise(slices))
+    assert all(s.stop - s.start <= largest for s in slices)
+    if largest >= 256:
+        assert all(s.start % 256 == 0 for s in slices)
