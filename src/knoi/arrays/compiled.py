@@ -164,11 +164,20 @@ def _finish(t: Any, scale: Any, phase: Any, amplitude: Any, out: Any) -> None:
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def structured_features(
-    Y: Any, first: Any, order: Any, second: Any, scale: Any, phase: Any, amplitude: Any, out: Any
+    Y: Any,
+    first: Any,
+    order: Any,
+    second: Any,
+    scale: Any,
+    phase: Any,
+    amplitude: Any,
+    paired: Any,
+    out: Any,
 ) -> None:
-    """For every row y of Y (n, p) and every block of p features, written to out (n, blocks p).
+    """Features of every row y of Y (n, p), block by block of p frequencies, into out (n, features).
 
-    amplitude cos(2 pi (scale H D_second P H D_first y + phase)), P by `order`, none if it is empty.
+    amplitude cos(2 pi (scale H D_second P H D_first y + phase)), P by `order`, none if it is empty;
+    `paired`, again with a quarter of a turn less, beside it.
     """
     p = Y.shape[1]
     b, t = np.empty(p, np.float32), np.empty(p, np.float32)
@@ -177,6 +186,7 @@ def structured_features(
         block = slice(k * p, (k + 1) * p)
         d1, d2, places = first[block], second[block], order[block]
         lengths, turns = scale[block], phase[block]
+        later = turns - float32(0.25)
         for i in range(Y.shape[0]):
             _multiply(Y[i], d1, b)
             hadamard(b, t)
@@ -185,4 +195,8 @@ def structured_features(
             else:
                 _multiply(t, d2, b)
             hadamard(b, t)
-            _finish(t, lengths, turns, amplitude, out[i, block])
+            if paired:
+                _finish(t, lengths, turns, amplitude, out[i, 2 * k * p : (2 * k + 1) * p])
+                _finish(t, lengths, later, amplitude, out[i, (2 * k + 1) * p : (2 * k + 2) * p])
+            else:
+                _finish(t, lengths, turns, amplitude, out[i, block])

@@ -10,6 +10,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, device
 
 from knoi.arrays.backend import Array, Backend
+from knoi.arrays.fast import cosine
 from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse, product
 from knoi.exceptions import InputTypeError
@@ -33,7 +34,7 @@ class RandomFourier(FeatureMap):
 
     kind: ClassVar[str] = "random_fourier"
     kernel: StationaryKernel
-    turns: Array  # (d + 1, M): the frequencies W, and under them the phases b
+    turns: Array  # (d + 1, M): the frequencies W, and under them the phases b, over 2 pi
     centre: Array  # (d,)
 
     @classmethod
@@ -68,17 +69,17 @@ class RandomFourier(FeatureMap):
         # Off the origin a sparse row would be dense, and its zeros say that it is not far from it.
         sparse = is_sparse(sample)
         centre = np.zeros(n_cols) if sparse else np.mean(sample, axis=0, dtype=np.float64)
-        return cls(kernel, np.concatenate([frequency, phase[None, :]]), centre)
+        return cls(kernel, np.concatenate([frequency, phase[None, :]]) / (2 * np.pi), centre)
 
     @property
     def W(self) -> Array:
         """Frequencies, (d, M)."""
-        return self.turns[:-1, :]
+        return 2 * np.pi * self.turns[:-1, :]
 
     @property
     def phases(self) -> Array:
         """Phases b, (M,)."""
-        return self.turns[-1, :]
+        return 2 * np.pi * self.turns[-1, :]
 
     @property
     def n_cols(self) -> int:
@@ -116,15 +117,12 @@ class RandomFourier(FeatureMap):
         F = product(prepared, self.turns[:, columns], out=out)  # (b, columns)
         if is_sparse(prepared):
             F -= self._turn_of_centre[columns]
-        xp = array_namespace(F)
-        xp.cos(F, out=F)
-        F *= (2 / self.rank) ** 0.5
-        return F
+        return cosine(F, (2 / self.rank) ** 0.5)
 
     @cached_property
     def _turn_of_centre(self) -> Array:
-        """W'c, (M,)."""
-        return self.centre @ self.W
+        """W'c over 2 pi, (M,)."""
+        return self.centre @ self.turns[:-1, :]
 
     def to(self, backend: Backend) -> Self:
         """Frequencies, phases and centre on the backend."""
@@ -140,8 +138,7 @@ class RandomFourier(FeatureMap):
         return {
             "kind": self.kind,
             "kernel": self.kernel.state_dict(),
-            "W": self.W,
-            "phases": self.phases,
+            "turns": self.turns,
             "centre": self.centre,
         }
 
@@ -150,4 +147,4 @@ class RandomFourier(FeatureMap):
         """The inverse of `state_dict`."""
         kernel = kernel_from_state(state["kernel"])
         assert isinstance(kernel, StationaryKernel)
-        return cls(kernel, np.concatenate([state["W"], state["phases"][None, :]]), state["centre"])
+        return cls(kernel, state["turns"], state["centre"])

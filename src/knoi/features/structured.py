@@ -23,15 +23,21 @@ from knoi.features.feature_map import FeatureMap
 from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
 
 Construction = Literal["hadamard", "fastfood"]
+QUARTER = 0.25  # of a turn: the phase between the two features of a pair
 
 
 @dataclass(frozen=True)
 class StructuredFourier(FeatureMap):
     """phi(x) = sqrt(2/M) cos(2 pi (s H D2 P H D1 y + b)), y = the row, rotated for "hadamard".
 
-    Features come in blocks as wide as the padded row, p = 2^k >= 256. Frequencies of one block are
+    `paired` (the default) features use every frequency twice, the second time a quarter of a turn
+    later: half the transforms, and far less error where frequencies are orthogonal, because the
+    noise of the phases b, which would hide that, cancels within a pair.
+
+    Frequencies come in blocks as wide as the padded row, p = 2^k >= 256. Those of one block are
     orthogonal ("fastfood": nearly so); each has its own length s, drawn from the kernel's spectral
-    measure in R^p, where the padded rows lie at the same distances.
+    measure in R^p, where the padded rows lie at the same distances. The features of a block stand
+    together, those of the first phase and then those of the second.
 
     - "hadamard" (structured orthogonal features, Yu et al. 2016): H D3 H D2 H D1 with random signs
       D. H D1 is the same for all blocks and applied once, in `prepare`; signs of later factors are
@@ -43,6 +49,7 @@ class StructuredFourier(FeatureMap):
     kind: ClassVar[str] = "structured_fourier"
     kernel: StationaryKernel
     rank_: int
+    paired: bool
     centre: Array  # (d,)
     rotation: Array  # (p,) signs before the transform that all blocks share; (0,) without one
     first: Array  # (blocks p,) D1
@@ -61,6 +68,7 @@ class StructuredFourier(FeatureMap):
         view: View,
         *,
         construction: Construction = "hadamard",
+        paired: bool = True,
     ) -> Self:
         """Draw the map for `kernel`; the sample only fixes the centre and the number of columns."""
         if not isinstance(kernel, StationaryKernel):
@@ -76,8 +84,10 @@ class StructuredFourier(FeatureMap):
             )
         d = sample.shape[1]
         p = hadamard.padded(d)
+        features_in_block = 2 * p if paired else p
         blocks = [
-            _draw(kernel, p, seed, view, block, construction) for block in range(-(-rank // p))
+            _draw(kernel, p, seed, view, block, construction)
+            for block in range(-(-rank // features_in_block))
         ]
         first, order, second, scale, phases = (
             np.concatenate(parts) for parts in zip(*blocks, strict=True)
@@ -86,7 +96,7 @@ class StructuredFourier(FeatureMap):
         if construction == "hadamard":
             rotation = _signs(generator(seed, Purpose.SIGNS, view), p)
         centre = np.zeros(d) if is_sparse(sample) else np.mean(sample, axis=0, dtype=np.float64)
-        return cls(kernel, rank, centre, rotation, first, order, second, scale, phases)
+        return cls(kernel, rank, paired, centre, rotation, first, order, second, scale, phases)
 
     @property
     def n_cols(self) -> int:
@@ -100,13 +110,13 @@ class StructuredFourier(FeatureMap):
 
     @property
     def size(self) -> int:
-        """Features in a block, p."""
+        """Frequencies in a block, p."""
         return hadamard.padded(self.n_cols)
 
     @property
     def grain(self) -> int:
-        """A block is made as a whole."""
-        return self.size
+        """Features of a block, which is made as a whole."""
+        return 2 * self.size if self.paired else self.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -116,13 +126,13 @@ class StructuredFourier(FeatureMap):
 
     @property
     def W(self) -> Array:
-        """Frequencies, (d, M), as a dense map has them: for tests and for looking at."""
-        eye = np.eye(self.n_cols, self.size)
+        """Frequencies of all features, (d, M), as a dense map has them: to look at."""
+        rows = np.eye(self.n_cols, self.size)
         if len(self.rotation):
-            eye = hadamard.transform(eye * self.rotation) / self.size**0.5
-        blocks = range(len(self.first) // self.size)
-        columns = [self._project(eye, k) for k in blocks]
-        return 2 * np.pi * np.concatenate(columns, axis=1)[:, : self.rank]
+            rows = hadamard.transform(rows * self.rotation) / self.size**0.5
+        times = self.grain // self.size
+        blocks = [np.tile(self._turns(rows, k), times) for k in range(len(self.first) // self.size)]
+        return 2 * np.pi * np.concatenate(blocks, axis=1)[:, : self.rank]
 
     def prepare(self, X: Array) -> Array:
         """Centred and padded rows, (b, p), rotated where there is a rotation."""
@@ -139,54 +149,44 @@ class StructuredFourier(FeatureMap):
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Whole blocks straight into `out`, parts of blocks by way of a whole one."""
-        b, p = prepared.shape
+        grain = self.grain
         if out is None:
-            xp = array_namespace(prepared)
-            shape = (b, columns.stop - columns.start)
-            out = xp.empty(shape, dtype=prepared.dtype, device=device(prepared))
+            out = _room(prepared, columns.stop - columns.start)
         place = columns.start
         while place < columns.stop:
-            start, whole = place - place % p, (columns.stop - place) // p
-            target = out[:, place - columns.start :]
-            if place == start and whole:
-                taken = whole * p
-                self._fill(prepared, slice(start, start + taken), target[:, :taken])
+            k, offset = divmod(place, grain)
+            whole = (columns.stop - place) // grain if offset == 0 else 0
+            taken = whole * grain or min(grain - offset, columns.stop - place)
+            target = out[:, place - columns.start : place - columns.start + taken]
+            if whole:
+                self._fill(prepared, range(k, k + whole), target)
             else:
-                taken = min(start + p, columns.stop) - place
-                one = self._fill(prepared, slice(start, start + p), None)
-                target[:, :taken] = one[:, place - start : place - start + taken]
+                one = self._fill(prepared, range(k, k + 1), _room(prepared, grain))
+                target[...] = one[:, offset : offset + taken]
             place += taken
         return out
 
-    def _fill(self, prepared: Array, columns: slice, out: Array | None) -> Array:
+    def _fill(self, prepared: Array, blocks: range, out: Array) -> Array:
         """Features of whole blocks."""
         amplitude = (2 / self.rank) ** 0.5
-        if out is None:
-            xp = array_namespace(prepared)
-            shape = (prepared.shape[0], columns.stop - columns.start)
-            out = xp.empty(shape, dtype=prepared.dtype, device=device(prepared))
+        p, grain = self.size, self.grain
+        drawn = self.first, self.order, self.second, self.scale, self.phases
         if can_compile(prepared, out, self.first, self.second, self.scale, self.phases):
-            compiled().structured_features(
-                prepared,
-                self.first[columns],
-                self.order[columns],
-                self.second[columns],
-                self.scale[columns],
-                self.phases[columns],
-                np.float32(amplitude),
-                out,
-            )
+            part = (array[blocks.start * p : blocks.stop * p] for array in drawn)
+            compiled().structured_features(prepared, *part, np.float32(amplitude), self.paired, out)
             return out
-        for k in range(columns.start // self.size, columns.stop // self.size):
-            begin = k * self.size - columns.start
-            part = out[:, begin : begin + self.size]
-            part[...] = self._project(prepared, k)
-            part += self.phases[k * self.size : (k + 1) * self.size]
-            cosine(part, amplitude)
+        for k in blocks:
+            room = out[:, (k - blocks.start) * grain : (k + 1 - blocks.start) * grain]
+            turns = self._turns(prepared, k)
+            turns += self.phases[k * p : (k + 1) * p]
+            room[:, :p] = turns
+            if self.paired:
+                room[:, p:] = turns - QUARTER
+            cosine(room, amplitude)
         return out
 
-    def _project(self, prepared: Array, k: int) -> Array:
-        """Return the turns of block k, (b, p)."""
+    def _turns(self, prepared: Array, k: int) -> Array:
+        """How far block k turns the rows, without phases, (b, p)."""
         block = slice(k * self.size, (k + 1) * self.size)
         T = hadamard.transform(prepared * self.first[block])
         if self.order.shape[0]:
@@ -197,7 +197,7 @@ class StructuredFourier(FeatureMap):
 
     def slices(self, largest: int) -> list[slice]:
         """Blocks of columns that are whole blocks of the map, where these are small enough."""
-        step = largest - largest % self.size or largest
+        step = largest - largest % self.grain or largest
         return [slice(s, min(s + step, self.rank)) for s in range(0, self.rank, step)]
 
     def to(self, backend: Backend) -> Self:
@@ -213,7 +213,7 @@ class StructuredFourier(FeatureMap):
 
     def scratch_per_row(self) -> int:
         """The prepared row, and a block with its temporaries."""
-        return 4 * self.size
+        return 3 * self.size + self.grain
 
     def state_dict(self) -> dict[str, Any]:
         """The drawn numbers themselves."""
@@ -226,7 +226,13 @@ class StructuredFourier(FeatureMap):
         kernel = kernel_from_state(state["kernel"])
         assert isinstance(kernel, StationaryKernel)
         drawn = {name: state[name] for name in (*_FLOATS, "order")}
-        return cls(kernel=kernel, rank_=int(state["rank_"]), **drawn)
+        return cls(kernel=kernel, rank_=int(state["rank_"]), paired=bool(state["paired"]), **drawn)
+
+
+def _room(prepared: Array, columns: int) -> Array:
+    xp = array_namespace(prepared)
+    shape = (prepared.shape[0], columns)
+    return xp.empty(shape, dtype=prepared.dtype, device=device(prepared))
 
 
 _FLOATS = ("centre", "rotation", "first", "second", "scale", "phases")
