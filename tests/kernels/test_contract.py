@@ -9,8 +9,10 @@ from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels import (
     KERNELS,
     RBF,
+    AdditiveChi2,
     ArcCosine,
     Chi2,
+    Intersection,
     Linear,
     Matern,
     Polynomial,
@@ -19,7 +21,10 @@ from knoi.kernels import (
     resolve,
 )
 
-NAMES = "'arccosine', 'cauchy', 'chi2', 'laplacian', 'linear', 'matern', 'polynomial', 'rbf'"
+NAMES = (
+    "'additive_chi2', 'arccosine', 'cauchy', 'chi2', 'intersection', 'laplacian', 'linear', "
+    "'matern', 'polynomial', 'rbf'"
+)
 
 
 def test_the_registry_is_complete():
@@ -100,7 +105,9 @@ def test_a_width_must_be_decided_before_use(name):
     )
 
 
-@pytest.mark.parametrize("kernel", [Linear(), ArcCosine()], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Linear(), ArcCosine(), AdditiveChi2(), Intersection()], ids=repr
+)
 def test_a_width_where_there_is_none_is_refused(kernel):
     assert not kernel.needs_width
     with pytest.raises(InputError) as raised:

@@ -81,3 +81,11 @@ def chi2(width):
     return lambda x, z: math.exp(
         -sum((a - b) ** 2 / (a + b) for a, b in entries(x, z) if a + b > 0) / width
     )
+
+
+def additive_chi2():
+    return lambda x, z: sum(2 * a * b / (a + b) for a, b in entries(x, z) if a + b > 0)
+
+
+def intersection():
+    return lambda x, z: sum(min(a, b) for a, b in entries(x, z))

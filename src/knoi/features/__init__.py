@@ -1,7 +1,24 @@
 """phi(x), BLOCK BY BLOCK: maps whose inner products approximate a kernel."""
 
+from knoi.features.additive import Additive
+from knoi.features.chain import Chain, fit_chi2, fit_sketched
+from knoi.features.count_sketch import CountSketch
 from knoi.features.feature_map import FeatureMap, Identity, map_from_state
 from knoi.features.fourier import RandomFourier
 from knoi.features.nystrom import KernelColumns, Nystrom
+from knoi.features.taylor import Taylor
 
-__all__ = ["FeatureMap", "Identity", "KernelColumns", "Nystrom", "RandomFourier", "map_from_state"]
+__all__ = [
+    "Additive",
+    "Chain",
+    "CountSketch",
+    "FeatureMap",
+    "Identity",
+    "KernelColumns",
+    "Nystrom",
+    "RandomFourier",
+    "Taylor",
+    "fit_chi2",
+    "fit_sketched",
+    "map_from_state",
+]

@@ -1,5 +1,6 @@
 """THE EXACT k(x, z): what feature maps approximate and are judged against."""
 
+from knoi.kernels.additive import AdditiveChi2, Intersection
 from knoi.kernels.kernel import (
     KERNELS,
     Kernel,
@@ -15,9 +16,11 @@ from knoi.kernels.width import default_width, median_width
 __all__ = [
     "KERNELS",
     "RBF",
+    "AdditiveChi2",
     "ArcCosine",
     "Cauchy",
     "Chi2",
+    "Intersection",
     "Kernel",
     "Laplacian",
     "Linear",

@@ -1,0 +1,210 @@
+"""Additive features against their formula, the exact kernels, scikit-learn, and other steps."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.kernel_approximation import AdditiveChi2Sampler
+
+from knoi.arrays.random import View
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features import Additive
+from knoi.features.additive import fit_weights
+from knoi.kernels import RBF, AdditiveChi2, Intersection
+from tests.contracts.feature_map import FeatureMapContract, MapCase
+
+KERNELS = [AdditiveChi2(), Intersection()]
+
+
+def named(kernel):
+    return kernel.name
+
+
+def sparse_rows(n, columns, per_row, seed=0):
+    rng = np.random.default_rng(seed)
+    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
+    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = np.random.default_rng(0).gamma(0.5, size=(60, 5))
+    X[::7, 2] = 0.0
+    X.setflags(write=False)
+    return X
+
+
+def additive(rows, kernel, rank):
+    return Additive.fit(rows, kernel, rank, 0, View.X)
+
+
+def distances(K):
+    return np.diag(K)[:, None] + np.diag(K)[None, :] - 2 * K
+
+
+def relative(found, exact):
+    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+
+
+def error(features, X):
+    """What the kernel matrix of X is off by, as a part of it."""
+    Phi = features.transform(X)
+    return relative(Phi @ Phi.T, features.kernel(X, X))
+
+
+@pytest.fixture(
+    params=[(kernel, rank) for kernel in KERNELS for rank in (5, 15, 29)],
+    ids=lambda param: f"{param[0].name}-{param[1]}",
+    scope="module",
+)
+def case(request, rows):
+    kernel, rank = request.param
+    return MapCase(additive(rows, kernel, rank), rows[:20], {29: 25}.get(rank, rank))
+
+
+class TestAdditive(FeatureMapContract):
+    pass
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_is_the_formula(rows, kernel):
+    features = additive(rows, kernel, 25)
+    L, c = features.step, features.weights
+    wanted = np.zeros((60, 25))
+    for i, x in enumerate(rows):
+        for j, value in enumerate(x):
+            if value > 0:
+                pairs = [
+                    c[k] * turn(k * L * math.log(value))
+                    for k in (1, 2)
+                    for turn in (math.cos, math.sin)
+                ]
+                wanted[i, j::5] = math.sqrt(value) * np.array([c[0], *pairs])
+    np.testing.assert_allclose(features.transform(rows), wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@pytest.mark.parametrize("n", [0, 1, 3, 6])
+def test_a_row_with_itself_is_exact(rows, kernel, n):
+    Phi = additive(rows, kernel, 5 * (2 * n + 1)).transform(rows)
+    np.testing.assert_allclose(np.sum(Phi**2, axis=1), kernel.diag(rows), rtol=1e-12)
+
+
+def test_many_samples_are_those_of_the_spectrum():
+    step, weights = fit_weights(AdditiveChi2(), 40)
+    samples = [2 * step / math.cosh(math.pi * k * step) for k in range(41)]
+    samples[0] /= 2
+    np.testing.assert_allclose(weights**2, samples, atol=1e-7)
+
+
+def test_error_of_chi2_falls_like_the_exponential_of_a_root(rows):
+    # At L = 1 / sqrt(n), two aliases of 2 exp(-pi / L) each, and exp(-pi n L) 4 / pi cut off.
+    for n in (1, 4, 9, 16, 25, 49):
+        features = additive(rows, AdditiveChi2(), 5 * (2 * n + 1))
+        assert error(features, rows) < (4 + 4 / math.pi) * math.exp(-math.pi * math.sqrt(n))
+
+
+def test_more_samples_than_can_matter_are_not_taken(rows):
+    features = additive(rows, AdditiveChi2(), 100_000)
+    assert features.rank == 5 * 257
+    assert error(features, rows) < 1e-12
+
+
+def test_error_of_the_intersection_falls_faster_than_one_over_root_rank(rows):
+    errors = [error(additive(rows, Intersection(), 5 * (2 * n + 1)), rows) for n in (2, 8, 32, 128)]
+    for more, less in itertools.pairwise(errors):
+        assert more / less > 2.5  # a random map would have 2, at four times the rank
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("draw", ["uniform", "gamma", "dirichlet"])
+def test_is_better_than_scikit_learn_at_as_many_features(steps, draw):
+    rng = np.random.default_rng(1)
+    X = {
+        "uniform": lambda: rng.random((80, 20)),
+        "gamma": lambda: rng.gamma(0.5, size=(80, 20)),
+        "dirichlet": lambda: rng.dirichlet(np.full(20, 0.3), size=80),
+    }[draw]()
+    ours = additive(X, AdditiveChi2(), 20 * (2 * steps - 1)).transform(X)
+    theirs = AdditiveChi2Sampler(sample_steps=steps).fit_transform(X)
+    assert ours.shape == theirs.shape
+    K, ours, theirs = AdditiveChi2()(X, X), ours @ ours.T, theirs @ theirs.T
+    assert relative(distances(ours), distances(K)) < relative(distances(theirs), distances(K))
+    if steps > 1:  # one feature a column is sqrt(x) times some number
+        assert relative(ours, K) < relative(theirs, K)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_no_other_step_is_much_better(kernel, n):
+    X = np.random.default_rng(2).gamma(0.5, size=(400, 1))
+    exact = distances(kernel(X, X))
+    step, weights = fit_weights(kernel, n)
+
+    def error_at(other):
+        Phi = Additive(kernel, 1, weights, other).transform(X)
+        return relative(distances(Phi @ Phi.T), exact)
+
+    # 400 drawn entries are not the distribution they are drawn from: hence a tenth.
+    assert error_at(step) < 1.1 * min(error_at(step * ratio) for ratio in np.linspace(0.5, 2, 61))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_the_unit_of_the_data_is_a_factor(rows, kernel):
+    # The kernel is homogeneous; its features are only if the phases do not depend on the unit.
+    features = additive(rows, kernel, 35)
+    Phi, scaled = features.transform(rows), features.transform(rows * 1e-9)
+    np.testing.assert_allclose(scaled @ scaled.T, 1e-9 * (Phi @ Phi.T), rtol=1e-9)
+
+
+def test_sparse_features_are_as_sparse_as_the_rows():
+    X = sparse_rows(8, 1_000_000, 10)
+    features = additive(X, AdditiveChi2(), 3_000_000)
+    found = features.sparse_features(X)
+    assert found.shape == (8, 3_000_000)
+    assert found.nnz <= 3 * X.nnz
+    occur = np.unique(X.indices)
+    narrow = additive(X[:, occur], AdditiveChi2(), 3 * occur.size).transform(X[:, occur].toarray())
+    np.testing.assert_allclose((found @ found.T).toarray(), narrow @ narrow.T, atol=1e-12)
+    column = int(occur[0])
+    block = features.block(features.prepare(X), slice(column, column + 512))
+    np.testing.assert_allclose(block[:, 0], narrow[:, 0], rtol=1e-12)
+
+
+def test_entries_stored_twice_or_as_zero_count_once():
+    data, indices = np.array([0.25, 0.75, 0.0, 2.0]), np.array([1, 1, 0, 2])
+    stored = scipy.sparse.csr_array((data, indices, np.array([0, 4])), shape=(1, 3))
+    features = additive(np.ones((1, 3)), AdditiveChi2(), 9)
+    wanted = features.transform(np.array([[0.0, 1.0, 2.0]]))
+    np.testing.assert_allclose(features.transform(stored), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_negative_values_are_refused(rows, make):
+    bad = rows.copy()
+    bad[3, 1] = -0.5
+    expected = "^row 3, column 1 has -0.5, but the intersection kernel compares histograms"
+    with pytest.raises(InputError, match=expected):
+        additive(make(bad), Intersection(), 25)
+    with pytest.raises(InputError, match=expected):
+        additive(rows, Intersection(), 25).transform(make(bad))
+
+
+def test_refuses_a_rank_without_room_for_every_column(rows):
+    expected = (
+        r"^rank=4 is too small for additive features of 5 columns: they take 1, 3, 5, \.\.\. "
+        r"features a column\. Pass a rank of at least 5, better 25\.$"
+    )
+    with pytest.raises(InputError, match=expected):
+        additive(rows, AdditiveChi2(), 4)
+
+
+def test_refuses_another_kernel(rows):
+    expected = (
+        r"^additive features need the kernel 'additive_chi2' or 'intersection', not 'rbf'\. Use "
+        r"one of them, or a Nystrom approximation, which takes any kernel\.$"
+    )
+    with pytest.raises(InputTypeError, match=expected):
+        additive(rows, RBF(1.0), 25)

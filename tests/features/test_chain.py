@@ -1,0 +1,173 @@
+"""Chains: exponential chi2 by RBF on additive features, and kernels of sketches."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from knoi.arrays.random import View
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features import Chain, CountSketch, Identity, RandomFourier, fit_chi2, fit_sketched
+from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
+from tests.contracts.feature_map import FeatureMapContract, MapCase
+
+
+def sparse_rows(n, columns, per_row, seed=0):
+    rng = np.random.default_rng(seed)
+    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
+    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = np.random.default_rng(0).dirichlet(np.full(12, 0.5), size=60)
+    X.setflags(write=False)
+    return X
+
+
+def chi2(rows, rank, seed=0, **options):
+    return fit_chi2(rows, Chi2(0.8), rank, seed, View.X, **options)
+
+
+def sketched(rows, rank, seed=0, kernel=RBF(0.5), buckets=8):  # noqa: B008
+    return fit_sketched(rows, kernel, rank, seed, View.X, buckets=buckets)
+
+
+CASES = {
+    "chi2": chi2,
+    "chi2-of-sparse": lambda rows, rank: chi2(scipy.sparse.csr_array(rows), rank),
+    "sketched": sketched,
+    "sketched-of-sparse": lambda rows, rank: sketched(scipy.sparse.csr_array(rows), rank),
+    "after-identity": lambda rows, rank: Chain(
+        Identity(12), RandomFourier.fit(rows, RBF(1.0), rank, 0, View.X), RBF(1.0)
+    ),
+}
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request, rows):
+    make = CASES[request.param]
+    return MapCase(make(rows, 11), rows[:20], 11, larger=make(rows, 30), shared=11)
+
+
+class TestChain(FeatureMapContract):
+    pass
+
+
+def test_is_one_map_after_the_other(rows):
+    chain = chi2(rows, 30)
+    between = chain.first.transform(rows)
+    assert between.shape == (60, chain.first.rank) == (60, 12 * 5)
+    np.testing.assert_array_equal(chain.transform(rows), chain.second.transform(between))
+    assert chain.kernel == Chi2(0.8)
+    assert chain.dtype == np.float64
+    assert chain.grain == chain.second.grain
+
+
+def rms(K):
+    return np.sqrt(np.mean(K**2))
+
+
+def test_chi2_is_rbf_on_additive_features(rows):
+    exact = Chi2(0.8)(rows, rows)
+    floors = []
+    for per_column in (1, 3, 5, 7, 81):
+        psi = chi2(rows, 1, per_column=per_column).first.transform(rows)
+        floors.append(rms(RBF(np.sqrt(0.8 / 2))(psi, psi) - exact))
+    assert sorted(floors, reverse=True) == floors
+    assert floors[2] < 0.01  # what is left by default
+    assert floors[4] < 1e-7  # the identity, in the limit
+
+
+def test_error_of_chi2_falls_like_one_over_root_rank(rows):
+    exact = Chi2(0.8)(rows, rows)
+
+    def error(rank):
+        squares = []
+        for seed in range(6):
+            Phi = chi2(rows, rank, seed).transform(rows)
+            squares.append(np.mean((Phi @ Phi.T - exact) ** 2))
+        return np.sqrt(np.mean(squares))
+
+    # The mean of M terms 2 cos(.) cos(.), each of variance at most 3/2, and 1 per cent that stays.
+    for rank in (64, 1024):
+        assert error(rank) < np.hypot(1.2 * np.sqrt(1.5 / rank), 0.01)
+    assert 3.0 < error(64) / error(1024) < 5.3
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.7), Matern(0.7)], ids=lambda k: k.name)
+def test_error_of_sketched_features_falls_with_buckets_and_with_rank(kernel):
+    X = np.random.default_rng(1).dirichlet(np.full(400, 0.05), size=40)
+
+    def errors(rank, buckets):
+        """Root mean squares over draws: of the kernel of the sketch, of the features after it."""
+        squares = []
+        for seed in range(12):
+            chain = sketched(X, rank, seed, kernel, buckets)
+            Phi, Z = chain.transform(X), chain.first.transform(X)
+            K = kernel(Z, Z)
+            squares.append([np.mean((K - kernel(X, X)) ** 2), np.mean((Phi @ Phi.T - K) ** 2)])
+        return np.sqrt(np.mean(squares, axis=0))
+
+    small, large = errors(64, 64), errors(1024, 1024)
+    assert (small / large > 3.0).all()
+    assert (small / large < 5.3).all()
+
+
+def test_a_million_sparse_columns_are_never_a_table():
+    X = sparse_rows(64, 1_000_000, 50)
+    tracemalloc.start()
+    chain = sketched(X, 128, kernel=RBF(5.0), buckets=512)
+    Phi = chain.transform(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 * 1_000_000 * 8 / 16  # a sixteenth of the table
+    assert scipy.sparse.issparse(chain.prepare(X))
+    occur = np.unique(X.indices)
+    narrow = Chain(CountSketch(chain.first.hashes[occur], 512), chain.second, chain.kernel)
+    np.testing.assert_allclose(Phi, narrow.transform(X[:, occur].toarray()), atol=1e-12)
+
+
+def test_views_and_seeds_differ(rows):
+    one = sketched(rows, 20).transform(rows)
+    other_view = fit_sketched(rows, RBF(0.5), 20, 0, View.Y, buckets=8).transform(rows)
+    for other in (other_view, sketched(rows, 20, seed=1).transform(rows)):
+        assert np.abs(one - other).max() > 0.01
+
+
+def test_maps_must_fit_together(rows):
+    expected = (
+        r"^the first map of a chain makes 8 features, but the second takes 12 columns\. Fit the "
+        r"second on features of the first\.$"
+    )
+    first = CountSketch.fit(rows, Linear(), 8, 0, View.X)
+    with pytest.raises(InputError, match=expected):
+        Chain(first, RandomFourier.fit(rows, RBF(1.0), 5, 0, View.X), RBF(1.0))
+
+
+def test_other_kernels_are_refused(rows):
+    with pytest.raises(
+        InputTypeError,
+        match=r"^these features are those of the kernel 'chi2', not of 'rbf'\. Use chi2, or a map "
+        r"that is made for the kernel\.$",
+    ):
+        fit_chi2(rows, RBF(1.0), 10, 0, View.X)
+    with pytest.raises(
+        InputTypeError,
+        match=r"^a count sketch keeps Euclidean distances, which the kernel 'laplacian' is not "
+        r"made of\. Use 'rbf' or 'matern'\.$",
+    ):
+        sketched(rows, 10, kernel=Laplacian(1.0))
+
+
+@pytest.mark.parametrize("per_column", [0, 2, -1])
+def test_an_even_number_a_column_is_refused(rows, per_column):
+    expected = rf"^per_column={per_column} cannot be used: 1, 3, 5, \.\.\. is wanted\.$"
+    with pytest.raises(InputError, match=expected):
+        chi2(rows, 10, per_column=per_column)
+
+
+def test_a_width_must_be_decided(rows):
+    with pytest.raises(InputError, match=r"^the chi2 kernel has no width yet"):
+        fit_chi2(rows, Chi2(), 10, 0, View.X)
