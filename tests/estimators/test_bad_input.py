@@ -373,7 +373,7 @@ PARAMETERS = [
         NystromCCA(landmarks="dpp"),
         InputError,
         "landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmeans', "
-        "'pivoted_cholesky'.",
+        "'kmeans++', 'pivoted_cholesky', 'randomly_pivoted_cholesky', 'leverage'.",
     ),
     (
         LinearCCA(memory_budget="much"),

@@ -600,7 +600,7 @@ PARAMETERS = [
         {"landmarks": "dpp", "approximation": "nystrom"},
         InputError,
         "landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmeans', "
-        "'pivoted_cholesky'.",
+        "'kmeans++', 'pivoted_cholesky', 'randomly_pivoted_cholesky', 'leverage'.",
     ),
 ]
 

@@ -1,16 +1,18 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, InputTypeError, ModelFileError
+from knoi.exceptions import InputTypeError, ModelFileError
 from knoi.features import Identity, KernelColumns, Nystrom, RandomFourier, map_from_state
-from knoi.features.landmarks import pivoted_cholesky, select_landmarks
+from knoi.features.landmarks import Selection, select_landmarks
 from knoi.kernels import RBF, Cauchy, Chi2, Laplacian, Linear, Matern, Polynomial
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 STATIONARY = [RBF(2.0), Laplacian(6.0), Cauchy(2.0), Matern(2.0)]
-SELECTIONS = ["uniform", "kmeans", "pivoted_cholesky"]
+SELECTIONS = get_args(Selection)
 
 
 @pytest.fixture(scope="module")
@@ -181,87 +183,3 @@ class TestNystrom:
         K = RBF(2.0)(near + 1e4, Z)
         exact = K @ np.linalg.pinv(RBF(2.0)(Z, Z), hermitian=True) @ K.T
         np.testing.assert_allclose(Phi @ Phi.T, exact, atol=2e-3)
-
-
-def gram_schmidt_pivots(K, rank):
-    """Partial Gram-Schmidt in feature space, as naively as Hardoon et al. describe it."""
-    values, vectors = np.linalg.eigh(K)
-    phi = vectors * np.sqrt(np.clip(values, 0, None))  # rows are the features of the points
-    pivots, residual = [], phi.copy()
-    for _ in range(rank):
-        pivots.append(int(np.argmax((residual**2).sum(1))))
-        q = residual[pivots[-1]] / np.linalg.norm(residual[pivots[-1]])
-        residual = residual - np.outer(residual @ q, q)
-    return pivots, phi @ phi.T - residual @ residual.T
-
-
-def residual_trace(kernel, rows, Z):
-    K = kernel(rows, Z)
-    explained = K @ np.linalg.pinv(kernel(Z, Z), hermitian=True) @ K.T
-    return np.trace(kernel(rows, rows) - explained)
-
-
-class TestLandmarks:
-    def test_pivoted_cholesky_is_partial_gram_schmidt(self, rows):
-        kernel = Polynomial(width=2.0)  # a diagonal that is not constant: the first pivot is told
-        pivots, G = pivoted_cholesky(rows, kernel, 12)
-        expected, approximation = gram_schmidt_pivots(kernel(rows, rows), 12)
-        assert list(pivots) == expected
-        np.testing.assert_allclose(G @ G.T, approximation, atol=1e-8 * np.abs(G @ G.T).max())
-
-    def test_pivoted_cholesky_explains_more_than_uniform(self, rows):
-        kernel = RBF(6.0)  # a spectrum that decays: what greed is good for
-        greedy = select_landmarks(rows, kernel, 15, 0, View.X, "pivoted_cholesky")
-        left = residual_trace(kernel, rows, greedy)
-        for seed in range(5):
-            uniform = select_landmarks(rows, kernel, 15, seed, View.X, "uniform")
-            assert left <= residual_trace(kernel, rows, uniform)
-
-    def test_pivoted_cholesky_stops_when_nothing_is_left(self, rows):
-        doubled = np.vstack([rows[:7], rows[:7]])
-        assert len(select_landmarks(doubled, RBF(2.0), 14, 0, View.X, "pivoted_cholesky")) == 7
-        pivots, G = pivoted_cholesky(rows, Linear(), 20)
-        assert len(pivots) == 5
-        np.testing.assert_allclose(G @ G.T, rows @ rows.T, atol=1e-10)
-
-    def test_kmeans_finds_the_clusters(self):
-        rng = np.random.default_rng(0)
-        centres = 1e6 * rng.standard_normal((4, 3))
-        rows = np.repeat(centres, 50, axis=0) + rng.standard_normal((200, 3))
-        found = select_landmarks(rows, RBF(1.0), 4, 0, View.X, "kmeans")
-        distances = np.linalg.norm(found[:, None] - centres[None], axis=2)
-        assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
-        assert distances.min(1).max() < 1.0
-
-    @pytest.mark.parametrize("method", SELECTIONS)
-    def test_duplicate_rows_never_give_nan(self, rows, method):
-        few = np.repeat(rows[:6], 10, axis=0)
-        features = nystrom(few, rank=20, method=method)
-        assert features.rank <= 6
-        assert np.isfinite(features.transform(rows)).all()
-
-    @pytest.mark.parametrize("method", SELECTIONS)
-    def test_is_repeatable_and_keeps_the_dtype(self, rows, method):
-        single = rows.astype(np.float32)
-        one, two = (select_landmarks(single, RBF(2.0), 9, 5, View.X, method) for _ in range(2))
-        np.testing.assert_array_equal(one, two)
-        assert one.dtype == np.float32
-        assert one.shape == (9, 5)
-
-    def test_uniform_differs_between_views_and_seeds(self, rows):
-        one = select_landmarks(rows, RBF(2.0), 9, 5, View.X)
-        assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, 5, View.Y))
-        assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, 6, View.X))
-
-    def test_refuses_more_landmarks_than_rows(self, rows):
-        expected = r"^rank=61 landmarks cannot be chosen from 60 rows\. Lower rank to at most 60\.$"
-        with pytest.raises(InputError, match=expected):
-            select_landmarks(rows, RBF(2.0), 61, 0, View.X)
-
-    def test_refuses_an_unknown_rule(self, rows):
-        expected = (
-            r"^landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', "
-            r"'kmeans', 'pivoted_cholesky'\.$"
-        )
-        with pytest.raises(InputError, match=expected):
-            select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")

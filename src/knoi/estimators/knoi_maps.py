@@ -12,11 +12,8 @@ from knoi.estimators.plan import Plan
 from knoi.estimators.training import Maps
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity, KernelColumns, RandomFourier
-from knoi.features.landmarks import Selection, select_landmarks
+from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.kernels import Kernel
-
-# Rows to choose each landmark among, where the choice is not uniform.
-CANDIDATES_PER_LANDMARK = 5
 
 
 def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
@@ -46,7 +43,7 @@ def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
 def _columns(
     pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int, landmarks: Selection
 ) -> KernelColumns:
-    n = rank if landmarks == "uniform" else CANDIDATES_PER_LANDMARK * rank
+    n = n_candidates(landmarks, rank)
     candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
     Z = select_landmarks(candidates, kernel, rank, seed, view, landmarks)
     # In no order, so that the first of them are as fair a sample as all.

@@ -12,7 +12,6 @@ from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
 from knoi.estimators.parameters import (
-    WIDTH_SAMPLE,
     check_domain,
     count,
     flag,
@@ -23,7 +22,7 @@ from knoi.estimators.parameters import (
 )
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
-from knoi.features.landmarks import Selection, select_landmarks
+from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.projection import Projection, ViewProjection
 from knoi.solvers.exact import solve_primal
 from knoi.solvers.moments import Moments
@@ -340,8 +339,22 @@ class NystromCCA(MomentCCA):
         Any kernel.
     width : float, "median" or a pair of these, default="median"
         As in `FourierCCA`.
-    landmarks : {"uniform", "kmeans", "pivoted_cholesky"}, default="uniform"
-        How landmarks are chosen from a sample of the rows.
+    landmarks : str, default="uniform"
+        How landmarks are chosen; all but the first among 5 rows for each, 4000 at least:
+
+        - "uniform": at random. Free; hard to beat where no part of the data is rare.
+        - "kmeans": centres of clusters. The most accurate at a given rank on image data, and the
+          slowest. Centres are dense even where rows are sparse.
+        - "kmeans++": rows far from each other. Cheap; finds clusters however small, in sparse rows
+          too.
+        - "randomly_pivoted_cholesky": rows the others explain badly, drawn in the kernel's own
+          geometry. The one to take for rare groups, kernels that are not of distances, and
+          spectra that fall fast.
+        - "pivoted_cholesky": always the row explained worst (incomplete Cholesky, partial
+          Gram-Schmidt). For kernels of low rank, where it ends when nothing is left; on noisy data
+          it spends its landmarks on outliers and can be worse than "uniform".
+        - "leverage": at random by ridge leverage scores, the rule of the theory; between "uniform"
+          and "randomly_pivoted_cholesky".
     reg, random_state, memory_budget, n_jobs, device
         As in `FourierCCA`.
 
@@ -389,8 +402,7 @@ class NystromCCA(MomentCCA):
         rank = min(rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
         kernels, _ = kernels_for(self.kernel, self.width, pairs, seed)
-        # Uniform landmarks are the sample itself; choosier rules want something to choose from.
-        candidates = rank if self.landmarks == "uniform" else max(WIDTH_SAMPLE, 5 * rank)
+        candidates = n_candidates(self.landmarks, rank)
         x, y = (
             Nystrom.fit(select_landmarks(sample, kernel, rank, seed, view, self.landmarks), kernel)
             for sample, kernel, view in zip(

@@ -71,8 +71,11 @@ class KNOI(BaseCCA):
         "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
         time; "fourier": random Fourier features. "auto" takes "nystrom" where its rank x rank
         matrices fit the memory, else "fourier". A fitted feature map is used as it is.
-    landmarks : {"uniform", "kmeans", "pivoted_cholesky"}, default="uniform"
-        How "nystrom" chooses them.
+    landmarks : str, default="uniform"
+        How "nystrom" chooses them: "uniform", at random; "kmeans", centres of clusters, slower and
+        more accurate at a given rank; "kmeans++" or "randomly_pivoted_cholesky", where some groups
+        of rows are rare; "leverage", milder; "pivoted_cholesky", for kernels of low rank. Where no
+        group is rare "uniform" is about as good as any but "kmeans". `NystromCCA` says more.
     precondition : {"auto", "columns", "low_rank"} or None, default="auto"
         "columns" inverts the kernel at the landmarks; "low_rank" slows down the top eigenvectors of
         any features; "auto" takes the first where it can. None is the published algorithm: touch it

@@ -1,0 +1,512 @@
+"""How landmarks are chosen: each rule against its definition, what it explains, and streams."""
+
+import tracemalloc
+from functools import cache
+from typing import get_args
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from knoi import KNOI, NystromCCA
+from knoi.arrays.random import View
+from knoi.data.generated import generated_views
+from knoi.data.pairs import PairSource
+from knoi.exceptions import InputError, NonFiniteError
+from knoi.features import KernelColumns, Nystrom
+from knoi.features.landmarks import (
+    Selection,
+    landmarks_from_chunks,
+    n_candidates,
+    pivoted_cholesky,
+    randomly_pivoted_cholesky,
+    reservoir,
+    select_landmarks,
+)
+from knoi.features.landmarks.clusters import distant_rows
+from knoi.features.landmarks.leverage import leverage_scores
+from knoi.kernels import RBF, Chi2, Linear, Polynomial
+
+SELECTIONS = get_args(Selection)
+every_rule = pytest.mark.parametrize("method", SELECTIONS)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    X.setflags(write=False)
+    return X
+
+
+def unequal_clusters(n=1000, d=4, seed=0):
+    """A cluster of nine tenths of the rows, and twenty that share the rest."""
+    rng = np.random.default_rng(seed)
+    label = np.repeat(np.arange(21), [n - 20 * (n // 200), *[n // 200] * 20])
+    centres = 10 * rng.standard_normal((21, d))
+    return centres[label] + 0.5 * rng.standard_normal((n, d)), label
+
+
+def incomplete_cholesky(K, rank):
+    """Rank-one downdates of the whole matrix, the largest diagonal entry first (Bach & Jordan)."""
+    pivots, left, approximation = [], K.copy(), np.zeros_like(K)
+    for _ in range(rank):
+        pivot = int(np.argmax(np.diag(left)))
+        pivots.append(pivot)
+        explained = np.outer(left[:, pivot], left[pivot]) / left[pivot, pivot]
+        left, approximation = left - explained, approximation + explained
+    return pivots, approximation
+
+
+def partial_gram_schmidt(K, rank):
+    """Orthogonalise features against those taken, the longest remainder first (Hardoon et al.)."""
+    values, vectors = np.linalg.eigh(K)
+    phi = vectors * np.sqrt(np.clip(values, 0, None))  # rows are the features of the points
+    pivots, residual = [], phi.copy()
+    for _ in range(rank):
+        pivots.append(int(np.argmax((residual**2).sum(1))))
+        q = residual[pivots[-1]] / np.linalg.norm(residual[pivots[-1]])
+        residual = residual - np.outer(residual @ q, q)
+    return pivots, phi @ phi.T - residual @ residual.T
+
+
+def error(kernel, rows, Z):
+    """Trace norm of what a Nystrom map leaves of the kernel, relative to that of the kernel."""
+    Phi = Nystrom.fit(Z, kernel).transform(rows)
+    return 1 - (Phi**2).sum() / kernel.diag(rows).sum()
+
+
+class TestPivotedCholesky:
+    @pytest.mark.parametrize("naive", [incomplete_cholesky, partial_gram_schmidt])
+    @pytest.mark.parametrize("n", [60, 300])  # one block, and many
+    def test_is_known_under_three_names(self, naive, n):
+        X = np.random.default_rng(0).standard_normal((n, 5))
+        kernel = Polynomial(width=2.0)  # a diagonal that is not constant: the first pivot is told
+        pivots, G = pivoted_cholesky(X, kernel, 40)
+        expected, approximation = naive(kernel(X, X), 40)
+        assert list(pivots) == expected
+        np.testing.assert_allclose(G @ G.T, approximation, atol=1e-8 * np.abs(G @ G.T).max())
+
+    @pytest.mark.parametrize("width", [0.5, 8.0])
+    def test_beyond_a_block_every_pivot_is_the_worst_explained(self, width):
+        # Clusters: what is foreseen from the worst rows now is often wrong a few pivots later.
+        X, _ = unequal_clusters()
+        kernel = RBF(width)
+        pivots, G = pivoted_cholesky(X, kernel, 300)
+        left = np.ones(len(X))
+        for m, pivot in enumerate(pivots):
+            # Greed up to rounding, which may decide between rows explained equally well.
+            assert left[pivot] >= left.max() * (1 - 1e-6)
+            left = np.maximum(left - G[:, m] ** 2, 0.0)
+        assert len(set(pivots)) == len(pivots)
+        np.testing.assert_allclose((G @ G.T)[pivots], kernel(X[pivots], X), atol=1e-9)
+
+    def test_explains_more_than_uniform(self, rows):
+        kernel = RBF(6.0)  # a spectrum that decays: what greed is good for
+        greedy = error(
+            kernel, rows, select_landmarks(rows, kernel, 15, 0, View.X, "pivoted_cholesky")
+        )
+        for seed in range(5):
+            uniform = select_landmarks(rows, kernel, 15, seed, View.X, "uniform")
+            assert greedy <= error(kernel, rows, uniform)
+
+
+@pytest.mark.parametrize("method", ["pivoted_cholesky", "randomly_pivoted_cholesky"])
+class TestBothCholesky:
+    def factor(self, method, X, kernel, rank):
+        if method == "pivoted_cholesky":
+            return pivoted_cholesky(X, kernel, rank)
+        return randomly_pivoted_cholesky(X, kernel, rank, np.random.default_rng(0))
+
+    def test_stops_when_nothing_is_left(self, rows, method):
+        doubled = np.vstack([rows[:7], rows[:7]])
+        assert len(select_landmarks(doubled, RBF(2.0), 14, 0, View.X, method)) == 7
+        pivots, G = self.factor(method, rows, Linear(), 20)
+        assert len(pivots) == 5
+        np.testing.assert_allclose(G @ G.T, rows @ rows.T, atol=1e-10)
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_is_a_factorisation_over_many_blocks(self, method, dtype):
+        X = np.random.default_rng(1).standard_normal((500, 3)).astype(dtype)
+        pivots, G = self.factor(method, X, RBF(0.5), 400)
+        assert len(pivots) > 150  # more than are taken at once
+        tolerance = 1e-8 if dtype == np.float64 else 1e-3
+        np.testing.assert_allclose((G @ G.T)[pivots], RBF(0.5)(X[pivots], X), atol=tolerance)
+        # Lower triangular at its pivots: no pivot is explained by a later one.
+        np.testing.assert_allclose(np.triu(G[pivots], 1), 0.0, atol=tolerance)
+
+    def test_nothing_to_explain_gives_no_landmarks(self, method):
+        assert select_landmarks(np.zeros((9, 2)), Linear(), 3, 0, View.X, method).shape == (0, 2)
+
+
+# Five rows, and how often sequences of a few of them are drawn.
+FIVE = np.array([[0.8, 0.0], [1.0, 1.0], [-1.0, 0.5], [0.0, -1.2], [1.2, -0.6]])
+DRAWS = 1000
+
+
+def assert_drawn_as_expected(found, expected):
+    """Pearson's statistic is within 4.5 standard deviations of its mean."""
+    assert expected.sum() == pytest.approx(1.0)
+    possible = expected > 0
+    assert found[~possible].sum() == 0
+    statistic = DRAWS * ((found - expected)[possible] ** 2 / expected[possible]).sum()
+    freedom = possible.sum() - 1
+    assert statistic < freedom + 4.5 * np.sqrt(2 * freedom)
+
+
+def test_random_pivots_are_drawn_by_what_is_left_of_the_diagonal():
+    kernel = Polynomial(width=1.0, degree=2)
+    K = kernel(FIVE, FIVE)
+    expected, found = np.zeros((2, 5, 5))
+    for i in range(5):
+        left = np.diag(K) - K[:, i] ** 2 / K[i, i]
+        left[i] = 0.0
+        expected[i] = K[i, i] / np.trace(K) * left / left.sum()
+    draw = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        pivots, _ = randomly_pivoted_cholesky(FIVE, kernel, 2, draw)
+        found[tuple(pivots)] += 1 / DRAWS
+    assert_drawn_as_expected(found, expected)
+
+
+def test_distant_rows_are_drawn_by_squared_distance():
+    squares = ((FIVE[:, None] - FIVE) ** 2).sum(axis=2)
+    expected, found = np.zeros((2, 5, 5, 5))
+    for i in range(5):
+        for j in range(5):
+            both = np.minimum(squares[i], squares[j])
+            expected[i, j] = squares[i, j] / squares[i].sum() / 5 * both / both.sum()
+    draw = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        found[tuple(distant_rows(FIVE, 3, draw))] += 1 / DRAWS
+    assert_drawn_as_expected(found, expected)
+
+
+class TestLeverage:
+    def test_scores_of_all_rows_are_exact(self, rows):
+        kernel = Polynomial(width=2.0)
+        K = kernel(rows, rows)
+        scores = leverage_scores(rows, kernel, rows, np.ones(60), 40, 1e-12)
+        # Some ridge: the one at which they add up to a quarter of the rank.
+        values = np.linalg.eigvalsh(K)
+        ridges = np.geomspace(1e-6, 1e3, 20_000) * values[-1]
+        sums = (values / (values + ridges[:, None])).sum(axis=1)
+        ridge = ridges[np.abs(sums - 10).argmin()]
+        expected = np.diag(K @ np.linalg.inv(K + ridge * np.eye(60)))
+        np.testing.assert_allclose(scores, expected, rtol=2e-3)
+        assert scores.sum() == pytest.approx(10, rel=1e-6)
+
+    def test_estimates_are_near_the_scores(self):
+        # Half of the rows, each standing for two: within a factor of two they tell every score.
+        X, _ = unequal_clusters(600)
+        kernel = RBF(3.0)
+        exact = leverage_scores(X, kernel, X, np.ones(600), 100, 1e-12)
+        estimate = leverage_scores(X, kernel, X[::2], np.full(300, 2.0), 100, 1e-12)
+        assert (np.abs(np.log2(estimate / exact)) < 1).mean() > 0.9
+
+    def test_rows_of_zero_kernel_are_never_taken(self):
+        X = np.vstack([np.zeros((30, 4)), np.random.default_rng(0).standard_normal((6, 4))])
+        found = select_landmarks(X, Linear(), 12, 0, View.X, "leverage")
+        assert len(found) == 6
+        assert found.any(axis=1).all()
+
+
+class TestEveryRule:
+    @every_rule
+    def test_is_repeatable_and_keeps_the_dtype(self, rows, method):
+        single = rows.astype(np.float32)
+        one, two = (select_landmarks(single, RBF(2.0), 9, 5, View.X, method) for _ in range(2))
+        np.testing.assert_array_equal(one, two)
+        assert one.dtype == np.float32
+        assert one.shape == (9, 5)
+
+    @pytest.mark.parametrize("method", sorted(set(SELECTIONS) - {"kmeans"}))  # which takes no rows
+    def test_all_rows_are_their_own_landmarks(self, rows, method):
+        found = select_landmarks(rows, RBF(1.0), 60, 0, View.X, method)
+        np.testing.assert_array_equal(np.unique(found, axis=0), np.unique(rows, axis=0))
+
+    @pytest.mark.parametrize("method", sorted(set(SELECTIONS) - {"pivoted_cholesky"}))
+    def test_differs_between_views_and_seeds(self, rows, method):
+        one = select_landmarks(rows, RBF(2.0), 9, 5, View.X, method)
+        for seed, view in ((5, View.Y), (6, View.X)):
+            assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, seed, view, method))
+
+    @every_rule
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_duplicate_rows_never_give_nan(self, rows, method, dtype):
+        few = np.repeat(rows[:6], 10, axis=0).astype(dtype)
+        Z = select_landmarks(few, RBF(2.0), 20, 0, View.X, method)
+        features = Nystrom.fit(Z, RBF(2.0))
+        assert features.rank <= 6
+        assert np.isfinite(features.transform(rows.astype(dtype))).all()
+
+    @every_rule
+    def test_histograms_stay_histograms(self, method):
+        counts = np.random.default_rng(0).poisson(0.3, (200, 6)).astype(np.float64)
+        features = Nystrom.fit(
+            select_landmarks(counts, Chi2(2.0), 20, 0, View.X, method), Chi2(2.0)
+        )
+        assert np.isfinite(features.transform(counts)).all()
+
+    @pytest.mark.parametrize(
+        "method",
+        ["pivoted_cholesky", "randomly_pivoted_cholesky", "leverage", "kmeans++", "kmeans"],
+    )
+    def test_explains_more_than_uniform_where_clusters_are_unequal(self, method):
+        X, _ = unequal_clusters()
+        kernel = RBF(3.0)
+
+        def typical(rule):
+            found = (select_landmarks(X, kernel, 60, seed, View.X, rule) for seed in range(3))
+            return np.mean([error(kernel, X, Z) for Z in found])
+
+        # Uniform landmarks miss most of the small clusters, a tenth of the rows.
+        assert typical(method) < 0.6 * typical("uniform")
+
+    @pytest.mark.parametrize("method", ["kmeans", "kmeans++"])
+    def test_clusters_are_found_at_any_scale(self, method):
+        rng = np.random.default_rng(0)
+        centres = 1e6 * rng.standard_normal((4, 3))
+        X = np.repeat(centres, 50, axis=0) + rng.standard_normal((200, 3))
+        found = select_landmarks(X, RBF(1.0), 4, 0, View.X, method)
+        distances = np.linalg.norm(found[:, None] - centres[None], axis=2)
+        assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
+        assert distances.min(1).max() < (1.0 if method == "kmeans" else 6.0)
+
+    def test_refuses_more_landmarks_than_rows(self, rows):
+        expected = r"^rank=61 landmarks cannot be chosen from 60 rows\. Lower rank to at most 60\.$"
+        with pytest.raises(InputError, match=expected):
+            select_landmarks(rows, RBF(2.0), 61, 0, View.X)
+
+    def test_refuses_an_unknown_rule(self, rows):
+        expected = (
+            r"^landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', "
+            r"'kmeans', 'kmeans\+\+', 'pivoted_cholesky', 'randomly_pivoted_cholesky', "
+            r"'leverage'\.$"
+        )
+        with pytest.raises(InputError, match=expected):
+            select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    X = scipy.sparse.random_array((120, 40), density=0.1, rng=np.random.default_rng(0))
+    return scipy.sparse.csr_array(X)
+
+
+class TestSparseRows:
+    @every_rule
+    @pytest.mark.parametrize("kernel", [RBF(1.5), Linear()], ids=lambda k: k.name)
+    def test_landmarks_are_those_of_dense_rows(self, sparse, method, kernel):
+        found = select_landmarks(sparse, kernel, 20, 0, View.X, method)
+        assert isinstance(found, scipy.sparse.csr_array)
+        dense = select_landmarks(sparse.toarray(), kernel, 20, 0, View.X, method)
+        np.testing.assert_allclose(found.toarray(), dense, atol=1e-12)
+
+    def test_a_million_columns_are_never_dense(self):
+        # 200 rows of a million columns would be 1.6 GB.
+        rng = np.random.default_rng(0)
+        columns = rng.integers(1_000_000, size=(200, 5))
+        X = scipy.sparse.csr_array(
+            (np.ones(1000), columns.ravel(), np.arange(0, 1001, 5)), shape=(200, 1_000_000)
+        )
+        for method in ("uniform", "kmeans++"):
+            found = select_landmarks(X, RBF(2.0), 50, 0, View.X, method)
+            assert isinstance(found, scipy.sparse.csr_array)
+            assert found.shape == (50, 1_000_000)
+
+
+def cut(table, edges):
+    return (table[start:stop] for start, stop in zip([0, *edges], [*edges, None], strict=True))
+
+
+class TestStreams:
+    @pytest.mark.parametrize("n", [1, 70, 499, 500, 600])
+    def test_a_reservoir_does_not_depend_on_the_cut(self, n):
+        table = np.arange(1000.0).reshape(500, 2)
+        whole = reservoir([table], n, 3, View.X)
+        assert whole.shape == (min(n, 500), 2)
+        assert len(np.unique(whole[:, 0])) == len(whole)
+        assert (np.diff(whole[:, 0]) > 0).all()
+        for edges in (range(1, 500), [0, 0, 499], range(7, 500, 93)):
+            np.testing.assert_array_equal(reservoir(cut(table, edges), n, 3, View.X), whole)
+        sparse = reservoir(cut(scipy.sparse.csr_array(table), range(50, 500, 50)), n, 3, View.X)
+        np.testing.assert_array_equal(sparse.toarray(), whole)
+
+    def test_every_row_is_as_likely(self):
+        table = np.arange(9000.0).reshape(-1, 1)  # beyond one block of keys
+        seeds = 400
+        counts = np.zeros(9000)
+        for seed in range(seeds):
+            counts[reservoir(cut(table, [5000]), 300, seed, View.X)[:, 0].astype(int)] += 1
+        # Thirty groups of rows next to each other, each drawn about 4000 times.
+        groups = counts.reshape(30, 300).sum(axis=1)
+        assert (np.abs(groups - 4000) < 4.5 * np.sqrt(4000)).all()
+        assert groups.sum() == 300 * seeds
+
+    def test_views_and_seeds_differ(self):
+        table = np.arange(500.0).reshape(-1, 1)
+        one = reservoir([table], 20, 0, View.X)
+        for seed, view in ((0, View.Y), (1, View.X)):
+            assert not np.array_equal(one, reservoir([table], 20, seed, view))
+
+    def test_memory_does_not_grow_with_the_stream(self):
+        def chunks():
+            buffer = np.empty((100, 50))  # reused, as a reader may
+            for k in range(400):
+                buffer[...] = np.arange(100 * k, 100 * (k + 1))[:, None]
+                yield buffer
+
+        tracemalloc.start()
+        found = reservoir(chunks(), 100, 0, View.X)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # 40,000 rows went by; room for some times the 100 that stay, and for the chunk.
+        assert peak < 2000 * 50 * 8
+        whole = reservoir([np.arange(40_000.0)[:, None]], 100, 0, View.X)
+        np.testing.assert_array_equal(found[:, :1], whole)
+
+    @every_rule
+    def test_landmarks_of_a_stream_are_those_of_its_sample(self, method):
+        X, _ = unequal_clusters()
+        edges = range(64, 1000, 64)
+        found = landmarks_from_chunks(cut(X, edges), RBF(3.0), 20, 0, View.X, method, 200)
+        sample = reservoir([X], 200, 0, View.X)
+        expected = select_landmarks(sample, RBF(3.0), 20, 0, View.X, method)
+        np.testing.assert_array_equal(found, expected)
+
+    def test_candidates_are_as_many_as_the_rule_wants(self):
+        assert n_candidates("uniform", 100) == 100
+        assert n_candidates("leverage", 100) == 4000
+        assert n_candidates("kmeans", 1000) == 5000
+        X, _ = unequal_clusters()
+        found = landmarks_from_chunks([X], RBF(3.0), 20, 0, View.X)
+        np.testing.assert_array_equal(found, reservoir([X], 20, 0, View.X))
+
+    def test_makes_a_map_for_an_estimator(self):
+        X, Y = paired_clusters()
+        with PairSource.open(X, Y) as pairs, pairs.iterate(100) as chunks:
+            x = (x for x, _ in chunks)
+            Z = landmarks_from_chunks(x, RBF(3.0), 30, 0, View.X, "kmeans++")
+        model = small_knoi("uniform")
+        model.approximation = (KernelColumns(RBF(3.0), Z), "nystrom")
+        assert np.isfinite(model.fit(X, Y).score(X, Y))
+
+    def test_integers_are_computed_with_as_numbers(self):
+        table = np.arange(400).reshape(-1, 2).astype(np.uint8)
+        assert reservoir([table], 10, 0, View.X).dtype == np.float32
+
+    def test_refuses_too_few_candidates(self, rows):
+        expected = (
+            r"^candidates=5 is below rank=9: landmarks are chosen among the candidates\. "
+            r"Raise candidates to at least 9, or lower rank\.$"
+        )
+        with pytest.raises(InputError, match=expected):
+            landmarks_from_chunks([rows], RBF(2.0), 9, 0, View.X, candidates=5)
+
+    @pytest.mark.parametrize(
+        ("second", "error", "text"),
+        [
+            (
+                np.ones((3, 4)),
+                InputError,
+                r"^the chunk at row 60 of the stream has 4 dense columns, those before it 5 dense "
+                r"columns\. All chunks must be rows of one table\.$",
+            ),
+            (
+                scipy.sparse.csr_array(np.ones((3, 5))),
+                InputError,
+                r"has 5 sparse columns, those before it 5 dense columns\.",
+            ),
+            (
+                np.ones(5),
+                InputError,
+                r"^the chunk at row 60 of the stream has shape \(5,\): wanted rows, \(n, d\)\. "
+                r"Reshape a single row to \(1, d\)\.$",
+            ),
+            (
+                np.full((1, 5), np.nan),
+                NonFiniteError,
+                r"^the chunk at row 60 of the stream holds NaN or infinite values\. Drop or fill "
+                r"them first\.$",
+            ),
+        ],
+    )
+    def test_refuses_a_chunk_that_does_not_fit(self, rows, second, error, text):
+        with pytest.raises(error, match=text):
+            reservoir([rows, second], 10, 0, View.X)
+
+    def test_refuses_a_stream_that_is_over(self, rows):
+        expected = (
+            r"^the stream of chunks holds no rows to choose landmarks from\. An iterator that was "
+            r"used before is empty: pass a fresh one\.$"
+        )
+        with pytest.raises(InputError, match=expected):
+            reservoir(iter([]), 10, 0, View.X)
+
+
+def paired_clusters(n=2000):
+    """Two views of which cluster a row is in: what most of the small clusters tell."""
+    X, label = unequal_clusters(n)
+    Y = (10 * np.random.default_rng(1).standard_normal((21, 3)))[label]
+    Y += 0.5 * np.random.default_rng(2).standard_normal(Y.shape)
+    order = np.random.default_rng(3).permutation(n)
+    return X[order], Y[order]
+
+
+def small_knoi(method, seed=0):
+    options = {"rank": 50, "width": 3.0, "epochs": 2, "batch_size": 300, "n_jobs": 1}
+    return KNOI(8, landmarks=method, random_state=seed, **options)
+
+
+class Generated:
+    """Rows of a pair of tables, as if computed when asked for."""
+
+    def __init__(self, X, Y):
+        self._tables = X, Y
+        self.n_rows, self.n_cols, self.dtype = len(X), (X.shape[1], Y.shape[1]), X.dtype
+
+    def pair(self, start, stop):
+        return tuple(table[start:stop].copy() for table in self._tables)
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    return paired_clusters()
+
+
+@pytest.fixture(scope="module")
+def views(clustered, tmp_path_factory):
+    """The same rows in two files, and as generated views that are read in order only."""
+    folder = tmp_path_factory.mktemp("views")
+    for name, view in zip("XY", clustered, strict=True):
+        np.save(folder / f"{name}.npy", view)
+    return {
+        "file": (folder / "X.npy", folder / "Y.npy"),
+        "generated": generated_views(Generated(*clustered), random_access=False),
+    }
+
+
+def small_nystrom(method, seed=0):
+    return NystromCCA(8, rank=50, width=3.0, landmarks=method, random_state=seed, n_jobs=1)
+
+
+@cache
+def by_chance(make):
+    """What uniform landmarks score, over a few draws."""
+    X, Y = paired_clusters()
+    return np.mean([make("uniform", seed).fit(X, Y).score(X, Y) for seed in range(3)])
+
+
+@every_rule
+@pytest.mark.parametrize("source", ["file", "generated"])
+@pytest.mark.parametrize("make", [small_nystrom, small_knoi])
+def test_every_rule_works_from_every_source(clustered, views, method, source, make, monkeypatch):
+    # Fewer than there are rows: candidates are read from here and there.
+    monkeypatch.setattr("knoi.features.landmarks.selection._LEAST_CANDIDATES", 600)
+    one, two = (make(method).fit(*views[source]) for _ in range(2))
+    np.testing.assert_array_equal(one.x_weights_, two.x_weights_)
+    np.testing.assert_array_equal(one.correlations_, two.correlations_)
+    score = one.score(*clustered)
+    assert np.isfinite(score)
+    # What correlates is which small cluster a row is in, and uniform landmarks miss most of them.
+    assert method == "uniform" or score > by_chance(make)
