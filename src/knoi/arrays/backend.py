@@ -11,12 +11,15 @@ from typing import Any, Literal, TypeAlias
 import array_api_compat.numpy
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from numpy.typing import NDArray
 
-from knoi.exceptions import InputError, MissingExtraError
+from knoi.exceptions import InputError, MemoryBudgetError, MissingExtraError
 
-Array: TypeAlias = Any  # an array of the backend's namespace
+Array: TypeAlias = Any  # an array of the backend's namespace, or CSR beside NumPy's
 DType = Literal["float32", "float64"]
+# Sparse rows are made dense for a device up to this size.
+MOST_DENSE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,15 @@ class Backend:
         return 4 if self.dtype == "float32" else 8
 
     def asarray(self, values: Any, dtype: DType | None = None) -> Array:
-        """`values` on the device in `dtype` (default: the backend's); copies only if it must."""
+        """`values` on the device in `dtype` (default: the backend's); copies only if it must.
+
+        Sparse rows stay sparse (CSR) beside NumPy and become dense on a device.
+        """
         wanted = dtype or self.dtype
+        if scipy.sparse.issparse(values):
+            if self.is_numpy:
+                return scipy.sparse.csr_array(values).astype(wanted, copy=False)
+            values = self._made_dense(values, np.dtype(wanted))
         if self.is_numpy:
             return np.asarray(values, dtype=wanted)
         if isinstance(values, np.ndarray):
@@ -62,6 +72,17 @@ class Backend:
             if min(values.strides, default=0) < 0:  # which NumPy calls contiguous if it has one row
                 values = values.copy()
         return self.xp.asarray(values, dtype=getattr(self.xp, wanted), device=self.device)
+
+    def _made_dense(self, rows: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+        n, d = rows.shape
+        if n * d * dtype.itemsize > MOST_DENSE_BYTES:
+            raise MemoryBudgetError(
+                f"{n} sparse rows of {d} columns would take {n * d * dtype.itemsize / 2**30:.1f} "
+                f"GiB on device={self.device!r}, where rows are dense. Leave device=None, which "
+                "keeps them sparse, or use smaller minibatches."
+            )
+        made: NDArray[Any] = rows.astype(dtype, copy=False).toarray()
+        return made
 
     def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Uninitialised array of `shape`."""
@@ -72,7 +93,10 @@ class Backend:
         return self.xp.zeros(shape, dtype=self._dtype(dtype), **self.placement)
 
     def to_numpy(self, values: Array) -> NDArray[Any]:
-        """`values` as a NumPy array, without a copy where they already are one."""
+        """`values` as a NumPy array (or CSR), without a copy where they already are one."""
+        if scipy.sparse.issparse(values):
+            sparse: NDArray[Any] = values
+            return sparse
         return np.asarray(values if self.is_numpy else values.detach().cpu().numpy())
 
     def free_bytes(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.features.feature_map import FeatureMap
@@ -21,7 +20,7 @@ class KernelColumns(FeatureMap):
 
     kind: ClassVar[str] = "kernel_columns"
     kernel: Kernel
-    landmarks: Array  # Z, (M, d)
+    landmarks: Array  # Z, (M, d), perhaps CSR
 
     @property
     def n_cols(self) -> int:
@@ -83,14 +82,14 @@ class Nystrom(FeatureMap):
     P: Array  # (landmarks, M)
 
     @classmethod
-    def fit(cls, landmarks: NDArray[Any], kernel: Kernel) -> Self:
+    def fit(cls, landmarks: Array, kernel: Kernel) -> Self:
         """Whiten the kernel at the landmarks; the eigen-decomposition is float64 always."""
-        Z = np.asarray(landmarks, dtype=np.float64)
+        Z = landmarks.astype(np.float64)
         K = kernel(Z, Z)
         values, vectors = np.linalg.eigh((K + K.T) / 2)
         # Below the precision features are computed in, or that of this decomposition, a direction
         # is noise divided by almost nothing.
-        precision = max(np.finfo(landmarks.dtype).eps, len(Z) * np.finfo(np.float64).eps)
+        precision = max(np.finfo(landmarks.dtype).eps, Z.shape[0] * np.finfo(np.float64).eps)
         kept = values > precision * values[-1]
         P = vectors[:, kept] / np.sqrt(values[kept])
         return cls(KernelColumns(kernel, landmarks), P[:, ::-1])

@@ -2,14 +2,18 @@
 
 Every function here works on rows already brought to a common scale by `rescale`, so that squares
 neither overflow nor underflow, whatever unit the data came in, and float32 keeps its digits.
+Rows may be CSR, which goes its own way (`knoi.kernels.sparse_distances`).
 """
 
 import math
 from collections.abc import Callable, Iterator
 
 import array_api_compat
+import numpy as np
 
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import dense, is_sparse
+from knoi.kernels import sparse_distances
 
 
 def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
@@ -17,6 +21,7 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
 
     Any common shift leaves differences as they are; the mean of Z is the one that saves digits
     when the data lie far from the origin. The scale is a power of two, so dividing is exact.
+    If X or Z is sparse both become so, and are not centred, which would fill them.
 
     Returns
     -------
@@ -25,6 +30,8 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
     scale : float
         X - shift = scale * Xs.
     """
+    if is_sparse(X) or is_sparse(Z):
+        return sparse_distances.rescaled(X, Z)
     xp = array_api_compat.array_namespace(X, Z)
     same = X is Z
     if centre:
@@ -45,6 +52,7 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
 
 def widths_per_unit(scale: float, width: float, like: Array) -> float:
     """`scale / width`, capped where a kernel has long vanished and its powers would overflow."""
+    like = like.data if is_sparse(like) else like
     xp = array_api_compat.array_namespace(like)
     cap = float(xp.finfo(like.dtype).max) ** 0.33
     return scale / width if scale < cap * width else cap
@@ -57,6 +65,8 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
     to one another. Those pairs, few as a rule, are done again from their differences: without
     it a non-smooth kernel such as exp(-r) is off by 1e-3 in float32 between equal rows.
     """
+    if is_sparse(X):
+        return sparse_distances.squared_euclidean(X, Z)
     xp = array_api_compat.array_namespace(X, Z)
     x_norms = xp.sum(X * X, axis=1)[:, None]  # (n, 1)
     z_norms = xp.sum(Z * Z, axis=1)[None, :]  # (1, m)
@@ -75,6 +85,10 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
 
 def manhattan(X: Array, Z: Array) -> Array:
     """sum_j |x_j - z_j| for rescaled rows, (n, m)."""
+    if is_sparse(X):
+        if not sparse_distances.hardly_sparse(X, Z):
+            return sparse_distances.manhattan(X, Z)
+        X, Z = dense(X), dense(Z)
     xp = array_api_compat.array_namespace(X, Z)
 
     def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
@@ -87,6 +101,10 @@ def manhattan(X: Array, Z: Array) -> Array:
 
 def chi_square(X: Array, Z: Array) -> Array:
     """sum_j (x_j - z_j)^2 / (x_j + z_j) for nonnegative rescaled rows, (n, m); 0/0 counts as 0."""
+    if is_sparse(X):
+        if not sparse_distances.hardly_sparse(X, Z):
+            return sparse_distances.chi_square(X, Z)
+        X, Z = dense(X), dense(Z)
     xp = array_api_compat.array_namespace(X, Z)
     tiny = float(xp.finfo(X.dtype).smallest_normal)
 
@@ -99,6 +117,25 @@ def chi_square(X: Array, Z: Array) -> Array:
         block += spare
 
     return fold_columns(X, Z, start=0.0, step=add_column)
+
+
+def cauchy_product(X: Array, Z: Array) -> Array:
+    """prod_j 1 / (1 + (x_j - z_j)^2), (n, m)."""
+    if is_sparse(X):
+        if not sparse_distances.hardly_sparse(X, Z):
+            L = sparse_distances.cauchy_logarithm(X, Z)
+            L *= -1.0
+            return np.exp(L, out=L)
+        X, Z = dense(X), dense(Z)
+    xp = array_api_compat.array_namespace(X, Z)
+
+    def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
+        xp.subtract(x, z, out=spare)
+        spare *= spare
+        spare += 1.0
+        block /= spare  # a product of many denominators would overflow; this fades to 0
+
+    return fold_columns(X, Z, start=1.0, step=divide_by_column)
 
 
 def fold_columns(

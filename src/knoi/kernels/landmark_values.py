@@ -2,11 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
+import numpy as np
+import scipy.sparse
 from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import (
+    as_csr,
+    inner_blocks,
+    is_sparse,
+    numbers_per_row,
+    row_of_stored,
+    squared_norms,
+    with_data,
+)
 
 # Rounding of the exponent that the fast Gaussian may have.
 _EXPONENT_ERROR = 1e-4
@@ -49,8 +61,7 @@ class EachTime:
 
     def scratch_per_row(self) -> int:
         """The kernel's result and one temporary of its size, and the centred row."""
-        m, d = self.Z.shape
-        return int(2 * m + d)
+        return int(2 * self.Z.shape[0] + numbers_per_row(self.Z))
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,7 @@ class GaussianValues:
     centre: Array  # (d,)
     width: float
     landmarks: Array  # (d + 2, m): z, -|z|^2/2, 1
+    shift: Array  # (m,) the products of z with the centre, for rows that cannot be centred
 
     @classmethod
     def within_precision(cls, Z: Array, width: float) -> Self | None:
@@ -80,10 +92,12 @@ class GaussianValues:
         landmarks[:d, :] = scaled.T
         landmarks[d, :] = norms / -2
         landmarks[d + 1, :] = 1.0
-        return cls(centre, width, landmarks)
+        return cls(centre, width, landmarks, xp.matmul(scaled, centre / width))
 
     def prepare(self, X: Array) -> Array:
-        """(x, 1, -|x|^2/2), (n, d + 2), in units of the width."""
+        """(x, 1, -|x|^2/2), (n, d + 2), in units of the width; sparse rows stay where they are."""
+        if is_sparse(X):
+            return self._prepare_sparse(X)
         xp = array_namespace(X)
         n, d = X.shape
         rows = xp.empty((n, d + 2), dtype=X.dtype, device=device(X))
@@ -100,10 +114,102 @@ class GaussianValues:
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """One product, one exponential."""
+        if is_sparse(prepared):
+            K = prepared @ self.landmarks[:, columns]
+            K -= self.shift[columns]
+            return _exponential(K, self.landmarks.dtype, out)
         xp = array_namespace(prepared)
         K = xp.matmul(prepared, self.landmarks[:, columns], out=out)
         return xp.exp(K, out=K)
 
+    def _prepare_sparse(self, X: Array) -> Array:
+        """As it says, but x is not centred; float64, as its products must be."""
+        scaled = _in_widths(X, self.width)
+        centre = np.asarray(self.centre, dtype=np.float64) / self.width
+        norms = squared_norms(scaled) - 2 * (scaled @ centre) + float(centre @ centre)
+        ends = np.stack([np.ones(len(norms)), norms / -2], axis=1)
+        return scipy.sparse.hstack([scaled, ends], format="csr")
+
     def scratch_per_row(self) -> int:
         """The prepared row and its squares."""
         return 2 * int(self.landmarks.shape[0])
+
+
+@dataclass(frozen=True)
+class SparseGaussianValues:
+    """The same for sparse landmarks, in float64 and without centring.
+
+    Only the columns in which a landmark is nonzero take part in products; the others count in |x|^2
+    alone, which rides along in one more column.
+    """
+
+    width: float
+    landmarks: Array  # (m, c + 1) CSR, in widths: the c columns that occur, and one of nothing
+    half_norms: Array  # (m,) |z|^2 / 2
+    place: NDArray[Any]  # (d,) which of the c columns each column is, c if none of them
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def within_precision(cls, Z: Array, width: float) -> Self | None:
+        """None where the landmarks are so many widths long that the product loses its digits."""
+        scaled = _in_widths(Z, width)
+        norms = squared_norms(scaled)
+        if not norms.max(initial=0.0) * np.finfo(np.float64).eps < _EXPONENT_ERROR:
+            return None
+        columns = np.unique(scaled.indices)
+        place = np.full(Z.shape[1], len(columns), dtype=scaled.indices.dtype)
+        place[columns] = np.arange(len(columns))
+        landmarks = scipy.sparse.csr_array(
+            (scaled.data, place[scaled.indices], scaled.indptr),
+            shape=(Z.shape[0], len(columns) + 1),
+        )
+        return cls(width, landmarks, norms / 2, place, Z.dtype)
+
+    def prepare(self, X: Array) -> Array:
+        """Rows (n, c + 1) CSR, in widths, ending in |x|^2/2, which is always stored."""
+        scaled = _in_widths(as_csr(X), self.width)
+        n, c = X.shape[0], self.landmarks.shape[1] - 1
+        at = self.place[scaled.indices]
+        kept = at < c
+        ends = np.zeros(n + 1, dtype=scaled.indptr.dtype)
+        np.cumsum(np.bincount(row_of_stored(scaled)[kept], minlength=n) + 1, out=ends[1:])
+        last = np.zeros(ends[-1], dtype=bool)
+        last[ends[1:] - 1] = True
+        data, indices = np.empty(ends[-1]), np.full(ends[-1], c, dtype=at.dtype)
+        data[last] = squared_norms(scaled) / 2
+        data[~last], indices[~last] = scaled.data[kept], at[kept]
+        return scipy.sparse.csr_array((data, indices, ends), shape=(n, c + 1))
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """One sparse product, one exponential."""
+        Z, z_norms = self.landmarks[columns, :], self.half_norms[columns]
+        x_norms = prepared.data[prepared.indptr[1:] - 1]
+        if out is None:
+            out = np.empty((prepared.shape[0], Z.shape[0]), self.dtype)
+        for rows, block in inner_blocks(prepared, Z):
+            block -= x_norms[rows, None]
+            block -= z_norms
+            _exponential(block, self.dtype, out[rows, :])
+        return out
+
+    def scratch_per_row(self) -> int:
+        """The prepared row, and what its values are made of: sparse, then dense, in float64."""
+        stored = numbers_per_row(self.landmarks)
+        return int((2 * stored + 3 * self.landmarks.shape[0]) * 8 // self.dtype.itemsize)
+
+
+def _in_widths(X: Array, width: float) -> Array:
+    """Sparse rows in float64 and in units of the width."""
+    data = X.data.astype(np.float64) / width
+    # So far out that k is 0 against every landmark; beyond, squares would overflow.
+    furthest = float(np.finfo(np.float64).max) ** 0.25
+    return with_data(X, np.clip(data, -furthest, furthest, out=data))
+
+
+def _exponential(K: NDArray[np.float64], dtype: Any, out: Array | None) -> Array:
+    """exp(K) in `dtype`, in `out` if given; rounding may have left K a little above 0."""
+    np.minimum(K, 0.0, out=K)
+    if out is None:
+        out = np.empty(K.shape, dtype)
+    out[...] = K
+    return np.exp(out, out=out)

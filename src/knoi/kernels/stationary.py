@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import is_sparse, ones_a_row
 from knoi.exceptions import InputError
 from knoi.kernels.distances import (
-    fold_columns,
+    cauchy_product,
     manhattan,
     rescale,
     row_blocks,
@@ -22,7 +23,7 @@ from knoi.kernels.distances import (
     widths_per_unit,
 )
 from knoi.kernels.kernel import WidthKernel, positive_number, register
-from knoi.kernels.landmark_values import GaussianValues, KernelValues
+from knoi.kernels.landmark_values import GaussianValues, KernelValues, SparseGaussianValues
 from knoi.kernels.width import median_width
 
 
@@ -72,8 +73,7 @@ class StationaryKernel(WidthKernel):
 
     def diag(self, X: Array) -> Array:
         """All ones."""
-        xp = array_api_compat.array_namespace(X)
-        return xp.ones((X.shape[0],), dtype=X.dtype, device=array_api_compat.device(X))
+        return ones_a_row(X)
 
 
 @register
@@ -92,16 +92,17 @@ class RBF(StationaryKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
         K = squared_euclidean(Xs, Zs)  # (n, m)
+        xp = array_api_compat.array_namespace(K)
         K *= -0.5 * widths_per_unit(scale, width, K) ** 2
         return xp.exp(K, out=K)
 
     def against(self, Z: Array) -> KernelValues:
         """One product and an exponential, where that keeps enough digits."""
-        return GaussianValues.within_precision(Z, self.decided_width) or super().against(Z)
+        fast = SparseGaussianValues if is_sparse(Z) else GaussianValues
+        return fast.within_precision(Z, self.decided_width) or super().against(Z)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""
@@ -143,10 +144,10 @@ class Laplacian(StationaryKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
         K = manhattan(Xs, Zs)  # (n, m)
+        xp = array_api_compat.array_namespace(K)
         K *= -widths_per_unit(scale, width, K)
         return xp.exp(K, out=K)
 
@@ -189,21 +190,13 @@ class Cauchy(StationaryKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
         factor = widths_per_unit(scale, width, Xs)
         Xs *= factor
         if Zs is not Xs:
             Zs *= factor
-
-        def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-            xp.subtract(x, z, out=spare)
-            spare *= spare
-            spare += 1.0
-            block /= spare  # a product of many denominators would overflow; this fades to 0
-
-        return fold_columns(Xs, Zs, start=1.0, step=divide_by_column)
+        return cauchy_product(Xs, Zs)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""
@@ -254,10 +247,10 @@ class Matern(StationaryKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
         R = squared_euclidean(Xs, Zs)  # (n, m)
+        xp = array_api_compat.array_namespace(R)
         R = xp.sqrt(R, out=R)
         R *= widths_per_unit(scale, width, R)
         if self.nu not in (0.5, 1.5, 2.5):
@@ -330,9 +323,9 @@ def _inside(U: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _euclidean(X: Array, Z: Array) -> Array:
     """||x - z||, as (n, m)."""
-    xp = array_api_compat.array_namespace(X, Z)
     Xs, Zs, scale = rescale(X, Z, centre=True)
     D = squared_euclidean(Xs, Zs)
+    xp = array_api_compat.array_namespace(D)
     D = xp.sqrt(D, out=D)
     D *= scale
     return D
