@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 
 from knoi.data.source import ViewSource
@@ -23,6 +24,22 @@ class SourceCase:
     expected: NDArray[Any]
     random_access: bool
     column_names: tuple[str, ...] | None = None
+    sparse: bool = False  # rows come as CSR
+
+
+def dense(rows):
+    return rows.toarray() if scipy.sparse.issparse(rows) else rows
+
+
+def assert_rows(rows, source):
+    """What `read` returns is of the kind the source says."""
+    assert type(rows) is (scipy.sparse.csr_array if source.sparse else np.ndarray)
+    assert rows.dtype == source.dtype
+    if source.sparse:
+        assert rows.has_canonical_format
+        rows.check_format(full_check=True)
+    else:
+        assert rows.flags.c_contiguous
 
 
 class ViewSourceContract:
@@ -42,13 +59,18 @@ class ViewSourceContract:
         assert source.dtype.isnative
         assert source.random_access is case.random_access
         assert source.column_names == case.column_names
+        assert source.sparse is case.sparse
+
+    def test_says_how_large_a_row_is(self, source):
+        rows = source.read(0, source.n_rows)
+        parts = (rows.data, rows.indices, rows.indptr) if source.sparse else (rows,)
+        assert type(source.row_bytes) is int
+        assert source.row_bytes == -(-sum(part.nbytes for part in parts) // source.n_rows)
 
     def test_reads_the_whole(self, source, case):
         rows = source.read(0, source.n_rows)
-        assert type(rows) is np.ndarray
-        assert rows.dtype == source.dtype
-        assert rows.flags.c_contiguous
-        np.testing.assert_array_equal(rows, case.expected)
+        assert_rows(rows, source)
+        np.testing.assert_array_equal(dense(rows), case.expected)
 
     @pytest.mark.parametrize("step", [1, 3, 7])
     def test_pieces_make_the_whole(self, source, case, step):
@@ -56,31 +78,35 @@ class ViewSourceContract:
             source.read(start, min(start + step, source.n_rows))
             for start in range(0, source.n_rows, step)
         ]
-        assert all(piece.flags.c_contiguous for piece in pieces)
-        assert all(piece.dtype == source.dtype for piece in pieces)
-        np.testing.assert_array_equal(np.concatenate(pieces), case.expected)
+        for piece in pieces:
+            assert_rows(piece, source)
+        np.testing.assert_array_equal(np.concatenate([*map(dense, pieces)]), case.expected)
 
     def test_reads_in_any_order(self, source, case):
         for start, stop in [(5, 9), (0, 2), (8, 11), (1, 10), (4, 5)]:
-            np.testing.assert_array_equal(source.read(start, stop), case.expected[start:stop])
+            rows = dense(source.read(start, stop))
+            np.testing.assert_array_equal(rows, case.expected[start:stop])
 
     @pytest.mark.parametrize("at", ["first", "last"])
     def test_reads_one_row(self, source, case, at):
         row = 0 if at == "first" else source.n_rows - 1
-        np.testing.assert_array_equal(source.read(row, row + 1), case.expected[row : row + 1])
+        rows = dense(source.read(row, row + 1))
+        np.testing.assert_array_equal(rows, case.expected[row : row + 1])
 
     def test_an_empty_range_is_an_empty_table(self, source):
         for place in (0, 3, source.n_rows):
             rows = source.read(place, place)
             assert rows.shape == (0, source.n_cols)
-            assert rows.dtype == source.dtype
+            assert_rows(rows, source)
 
     def test_the_caller_cannot_damage_the_source(self, source, case):
         for start, stop in [(0, source.n_rows), (2, 5), (0, source.n_rows)]:
             rows = source.read(start, stop)
-            np.testing.assert_array_equal(rows, case.expected[start:stop])
-            if rows.flags.writeable:
-                rows[:] = 0
+            np.testing.assert_array_equal(dense(rows), case.expected[start:stop])
+            parts = (rows.data, rows.indices, rows.indptr) if source.sparse else (rows,)
+            for part in parts:
+                if part.flags.writeable:
+                    part[:] = 0
 
     @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 10**6), (10**6, 10**6)])
     def test_refuses_rows_that_are_not_there(self, source, start, stop):
@@ -97,4 +123,4 @@ class ViewSourceContract:
     def test_rows_outlive_the_source(self, source, case):
         rows = source.read(0, source.n_rows)
         source.close()
-        np.testing.assert_array_equal(rows, case.expected)
+        np.testing.assert_array_equal(dense(rows), case.expected)

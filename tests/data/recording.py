@@ -10,11 +10,13 @@ class RecordingSource:
     """Serves an array as a file would; `random_access=True` lends its memory instead."""
 
     column_names = None
+    sparse = False
 
     def __init__(self, table, *, random_access=False):
         self.table = table
         self.n_rows, self.n_cols = table.shape
         self.dtype = table.dtype
+        self.row_bytes = self.n_cols * self.dtype.itemsize
         self.random_access = random_access
         self.reads = []
         self.closed = False

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knoi.arrays.backend import Array
+from knoi.arrays.sparse import is_sparse, stored_place
 from knoi.data.validation import describe_place
 from knoi.exceptions import NonFiniteError
 
@@ -13,13 +15,13 @@ _SEARCHED_ROWS_BYTES = 2**24
 
 
 def check_finite(
-    rows: NDArray[Any], name: str, first_row: int, column_names: Sequence[str] | None
+    rows: Array, name: str, first_row: int, column_names: Sequence[str] | None
 ) -> None:
     """Refuse NaN and infinite values.
 
     Parameters
     ----------
-    rows : ndarray of shape (n, d)
+    rows : ndarray or csr_array of shape (n, d)
         Rows as they were read.
     name : str
         The view, for the message.
@@ -33,15 +35,15 @@ def check_finite(
     NonFiniteError
         Naming the first offending value by view, row and column.
     """
-    if rows.dtype.kind != "f":
+    if _surely_finite(rows.data if is_sparse(rows) else rows):
         return
-    if rows.dtype.char in "fd":
-        # A sum of squares is finite only if every value is, and BLAS has it in one pass at the
-        # speed of memory. The reverse does not hold (large values overflow): then search.
-        flat = rows.ravel(order="K")
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(flat, flat)):
-                return
+    if is_sparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        if len(bad):
+            row, column = stored_place(rows, int(bad[0]))
+            place = describe_place(first_row + row, column, column_names)
+            raise _non_finite(rows.data[bad[0]], name, place)
+        return
     step = max(1, _SEARCHED_ROWS_BYTES // max(1, rows.shape[1] * rows.itemsize))
     for start in range(0, len(rows), step):
         offending = np.argwhere(~np.isfinite(rows[start : start + step]))
@@ -52,6 +54,25 @@ def check_finite(
                 name,
                 describe_place(first_row + start + row, column, column_names),
             )
+
+
+def first_bad_row(rows: Array) -> int:
+    """The first row that holds NaN or infinity; there must be one."""
+    if is_sparse(rows):
+        return stored_place(rows, int(np.argmin(np.isfinite(rows.data))))[0]
+    return int(np.argmin(np.isfinite(rows).all(axis=1)))
+
+
+def _surely_finite(values: NDArray[Any]) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    if values.dtype.char not in "fd":
+        return False
+    # A sum of squares is finite only if every value is, and BLAS has it in one pass at the speed of
+    # memory. The reverse does not hold (large values overflow): then search.
+    flat = values.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(flat, flat)))
 
 
 def _non_finite(value: Any, name: str, place: str) -> NonFiniteError:

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from knoi.arrays.sparse import narrow_places
 from knoi.data.row_source import RowSource, read_only
 from knoi.data.validation import (
     ELEMENTWISE_KINDS,
@@ -49,17 +50,49 @@ def open_array_like(data: Any, label: str) -> RowSource:
 
 
 def open_sparse(data: Any, label: str) -> RowSource:
-    """A scipy sparse matrix or array of any format; only the rows asked for become dense."""
+    """A scipy sparse matrix or array of any format; rows come out as CSR, never dense."""
     check_shape(label, data.shape)
     check_dtype(label, data.dtype)
-    rows = scipy.sparse.csr_array(data)  # shares the memory of what is CSR already
+    rows = _sorted_rows(data, label)
+    values, columns = read_only(rows.data), read_only(rows.indices)
+
+    def fetch(start: int, stop: int) -> scipy.sparse.csr_array:
+        first, last = rows.indptr[start], rows.indptr[stop]
+        # Filled in by hand: the constructor copies what is a small part of something larger.
+        window = scipy.sparse.csr_array((stop - start, rows.shape[1]), dtype=rows.dtype)
+        window.data, window.indices = values[first:last], columns[first:last]
+        window.indptr = rows.indptr[start : stop + 1] - first
+        # Known, so that nobody looks, or tries to sort what is read-only.
+        window.has_canonical_format = True
+        return window
+
     return RowSource(
         label,
         shape=rows.shape,
         dtype=rows.dtype,
-        fetch=lambda start, stop: rows[start:stop].toarray(),
+        fetch=fetch,
         random_access=True,
+        stored_bytes=rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes,
     )
+
+
+def _sorted_rows(data: Any, label: str) -> scipy.sparse.csr_array:
+    """CSR with the columns of each row in order, each once; shares memory that is so already."""
+    try:
+        rows = scipy.sparse.csr_array(data)
+        rows.check_format(full_check=True)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{label} is a sparse matrix whose parts do not fit together: {error}. Build it again, "
+            "e.g. from scipy.sparse.coo_array."
+        ) from error
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()  # numbers stored at one place add up, and columns are sorted
+    native = rows.dtype.newbyteorder("=")
+    if rows.dtype != native:
+        rows = rows.astype(native)
+    return narrow_places(rows)
 
 
 def open_tensor(data: Any, label: str) -> RowSource:

@@ -7,9 +7,8 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knoi.arrays.backend import DType, compute_dtype
+from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
 from knoi.arrays.random import Purpose, generator
 from knoi.data.checked import CheckedView
 from knoi.data.prefetch import ReadAhead, Stopped
@@ -18,7 +17,8 @@ from knoi.data.source import ViewSource
 from knoi.data.views import open_view
 from knoi.exceptions import InputError
 
-RowPair = tuple[NDArray[Any], NDArray[Any]]  # (rows, dx), (rows, dy): rows of X and their partners
+# (rows, dx), (rows, dy): rows of X and their partners, each an array or CSR
+RowPair = tuple[Array, Array]
 
 # A random sample of a file is read by runs of this many rows: a sixteenth of the seeks.
 _SAMPLE_RUN_ROWS = 16
@@ -92,10 +92,25 @@ class PairSource:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one pair as stored."""
-        return sum(
-            d * dtype.itemsize for d, dtype in zip(self.n_cols, self.stored_dtypes, strict=True)
-        )
+        """Bytes of one pair as stored, on average."""
+        return self._x.source.row_bytes + self._y.source.row_bytes
+
+    def bytes_on(self, backend: Backend) -> tuple[int, int]:
+        """Bytes of a row of X and of one of Y where `backend` has them, in its precision.
+
+        Sparse rows stay sparse beside NumPy and are dense on a device.
+        """
+        return self._x.bytes_on(backend), self._y.bytes_on(backend)
+
+    @property
+    def compute_bytes(self) -> int:
+        """Bytes of one pair in the precision to compute in, in main memory."""
+        return sum(self.bytes_on(numpy_backend(self.dtype)))
+
+    @property
+    def sparse(self) -> tuple[bool, bool]:
+        """Whether the rows of X, and those of Y, are CSR."""
+        return self._x.source.sparse, self._y.source.sparse
 
     @property
     def dtype(self) -> DType:
@@ -106,7 +121,7 @@ class PairSource:
     def random_access(self) -> bool:
         """True when rows can be taken by index at no extra cost: both views are arrays in memory.
 
-        Files are not; nor are sparse matrices and frames that turn into arrays as they are read.
+        Files are not; nor are frames that turn into arrays as they are read.
         """
         return self._x.indexable and self._y.indexable
 

@@ -6,8 +6,10 @@ from itertools import count
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knoi.arrays.backend import Array
+from knoi.arrays.sparse import is_sparse, stack
+from knoi.data.checked import gather
 from knoi.data.pairs import PairSource, RowPair
 from knoi.data.prefetch import ReadAhead, Stopped
 from knoi.data.runs import Rows
@@ -42,8 +44,8 @@ class Position:
 class Batch:
     """One minibatch of b pairs; its arrays are fresh, C-contiguous and the consumer's to keep."""
 
-    x: NDArray[Any]  # (b, dx), in the pairs' compute precision
-    y: NDArray[Any]  # (b, dy)
+    x: Array  # (b, dx), in the pairs' compute precision; CSR if the view is sparse
+    y: Array  # (b, dy)
     rows: Rows  # (b,), which pairs these are
     position: Position
     # Where to start a stream that goes on after this minibatch.
@@ -66,7 +68,7 @@ class _Window:
 
 
 _Gather = Callable[[Rows], RowPair]
-_Piece = tuple[NDArray[Any], NDArray[Any], Rows]  # x, y and which rows these are
+_Piece = tuple[Array, Array, Rows]  # x, y and which rows these are
 
 
 class _Abandoned(Exception):  # noqa: N818 - not an error: the consumer has gone
@@ -134,11 +136,10 @@ class PairStream:
                 f"has minibatches 0 to {self.batches_per_epoch - 1}: the position is of another "
                 "stream. Use the batch_size and the data it was saved with."
             )
-        compute_bytes = sum(pairs.n_cols) * np.dtype(pairs.dtype).itemsize
         self.plan: ShufflePlan = plan_shuffle(
             n_rows=n,
             row_bytes=pairs.row_bytes,
-            batch_bytes=_BATCHES_ALIVE * batch_size * max(compute_bytes, pairs.row_bytes),
+            batch_bytes=_BATCHES_ALIVE * batch_size * max(pairs.compute_bytes, pairs.row_bytes),
             window_bytes=window_bytes,
             random_access=pairs.random_access,
         )
@@ -221,21 +222,49 @@ class PairStream:
 
     def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
         """Read a window's chunks in file order into memory of its own."""
-        n_rows, (dx, dy) = drawn.stop - drawn.start, self.pairs.n_cols
-        x_dtype, y_dtype = self.pairs.stored_dtypes
-        x, y = np.empty((n_rows, dx), x_dtype), np.empty((n_rows, dy), y_dtype)
-        at = 0
+        rooms = [
+            _Room(drawn.stop - drawn.start, d, dtype, sparse=sparse)
+            for d, dtype, sparse in zip(
+                self.pairs.n_cols, self.pairs.stored_dtypes, self.pairs.sparse, strict=True
+            )
+        ]
         for start, stop in drawn.ranges():
             if stopped():
                 raise _Abandoned
-            place = slice(at, at + stop - start)
-            x[place], y[place] = self.pairs.read(start, stop)
-            at = place.stop
-        return lambda places: (np.take(x, places, axis=0), np.take(y, places, axis=0))
+            _add(rooms, self.pairs.read(start, stop))
+        x, y = (room.table() for room in rooms)
+        return lambda places: (gather(x, places), gather(y, places))
 
 
-def _joined(pieces: tuple[NDArray[Any], ...], dtype: str) -> NDArray[Any]:
+class _Room:
+    """Memory for the rows of a window, chunk by chunk; CSR has no room to be filled."""
+
+    def __init__(self, n_rows: int, n_cols: int, dtype: np.dtype[Any], *, sparse: bool) -> None:
+        self._chunks: list[Array] = []
+        self._table = None if sparse else np.empty((n_rows, n_cols), dtype)
+        self._at = 0
+
+    def add(self, rows: Array) -> None:
+        if self._table is None:
+            self._chunks.append(rows)
+            return
+        self._table[self._at : self._at + len(rows)] = rows
+        self._at += len(rows)
+
+    def table(self) -> Array:
+        return stack(self._chunks) if self._table is None else self._table
+
+
+def _add(rooms: list[_Room], rows: RowPair) -> None:
+    # A function, so that no name keeps a chunk while the next one is read.
+    for room, part in zip(rooms, rows, strict=True):
+        room.add(part)
+
+
+def _joined(pieces: tuple[Array, ...], dtype: str) -> Array:
     """The pieces under each other, in the compute precision; a lone piece of it is not copied."""
-    if len(pieces) == 1:
-        return pieces[0].astype(dtype, order="C", copy=False)
-    return np.concatenate(pieces, axis=0, dtype=dtype)
+    if len(pieces) > 1:
+        return stack(pieces, dtype)
+    if is_sparse(pieces[0]):
+        return pieces[0].astype(dtype, copy=False)
+    return pieces[0].astype(dtype, order="C", copy=False)

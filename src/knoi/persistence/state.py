@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from knoi.exceptions import InputError, ModelFileError
 from knoi.persistence.plain import check_depth, checked_key, plain_mapping, plain_value
+from knoi.persistence.sparse import CSR_TAG, csr_parts, joined_csr
 from knoi.persistence.tensors import Array, storable
 
 
@@ -16,7 +18,8 @@ def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     Parameters
     ----------
     state : mapping
-        Nested dicts whose leaves are arrays or what a header may hold; keys without "/".
+        Nested dicts whose leaves are arrays, sparse rows (each becomes three tensors) or what a
+        header may hold; keys without "/".
 
     Returns
     -------
@@ -45,7 +48,8 @@ def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) 
                 "not belong together. Save the model again."
             )
         place[leaf] = array
-    return state
+    joined: dict[str, Any] = joined_csr(state)
+    return joined
 
 
 def _without_arrays(
@@ -61,9 +65,19 @@ def _without_arrays(
                 f"state{where} has the key {name!r}, but '/' separates the keys in a tensor's "
                 "name. Rename the key."
             )
+        if name == CSR_TAG:
+            raise InputError(
+                f"state{where} has the key {name!r}, by which a model file marks sparse rows. "
+                "Rename the key."
+            )
         if isinstance(value, np.ndarray):
             tensor = "/".join((*path, name))
             tensors[tensor] = storable(value, tensor)
+        elif scipy.sparse.issparse(value):
+            json_part[name], parts = csr_parts(value)
+            for part, array in parts.items():
+                tensor = "/".join((*path, name, part))
+                tensors[tensor] = storable(array, tensor)
         elif isinstance(value, Mapping):
             json_part[name] = _without_arrays(value, (*path, name), tensors)
         else:
