@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
-from knoi.features import FeatureMap, map_from_state
+from knoi.arrays.sparse import is_sparse
+from knoi.features import FeatureMap, Identity, map_from_state
 
 # Columns of features made at a time. Wide enough for BLAS, narrow enough that rank 100,000 does
 # not need 100,000 numbers a row.
@@ -25,6 +26,8 @@ class ViewProjection:
 
     def __call__(self, X: Array) -> Array:
         """Project rows X (b, d) to (b, L), block of features by block."""
+        if is_sparse(X) and isinstance(self.features, Identity):
+            return X @ self.weights - self.mean @ self.weights  # never dense
         Z, prepared = 0.0, self.features.prepare(X)
         for columns in self.features.slices(BLOCK_COLUMNS):
             centred = self.features.block(prepared, columns) - self.mean[columns]  # (b, columns)
@@ -41,9 +44,9 @@ class ViewProjection:
         )
 
     def numbers_per_row(self) -> int:
-        """Numbers alive for one row while it is projected: the input, its features twice, z."""
+        """Numbers alive for one row while it is projected, besides it: its features twice, z."""
         block = min(self.features.rank, BLOCK_COLUMNS)
-        inside = self.features.n_cols + self.features.scratch_per_row() + 2 * block
+        inside = self.features.scratch_per_row() + 2 * block
         return inside + 2 * int(self.weights.shape[1])
 
     def state_dict(self) -> dict[str, Any]:

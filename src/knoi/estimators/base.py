@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from knoi.arrays.backend import Backend, compute_dtype, pick_backend
+from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.data.checked import CheckedView
 from knoi.data.pairs import PairSource
@@ -187,24 +187,25 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=given)
         checked = CheckedView(view, name)
         with Threads(worker_count(self.n_jobs)) as engine:
-            numbers = placed.numbers_per_row()
+            own = checked.bytes_on(backend)
+            scratch = own + placed.numbers_per_row() * backend.itemsize
             rows = rows_that_fit(
                 self._budget(backend),
-                fixed=engine.n_workers * PIECE_ROWS * numbers * backend.itemsize,
-                per_row=view.n_cols * (view.dtype.itemsize + backend.itemsize),
+                fixed=engine.n_workers * PIECE_ROWS * scratch,
+                per_row=view.row_bytes + own,
                 n_rows=view.n_rows,
                 purpose="projecting",
                 remedy="Raise memory_budget.",
             )
 
-            def project(piece: slice, chunk: NDArray[Any], start: int) -> None:
+            def project(piece: slice, chunk: Array, start: int) -> None:
                 X = backend.asarray(chunk[piece])
                 Z[start + piece.start : start + piece.stop] = backend.to_numpy(placed(X))
 
             for start in range(0, view.n_rows, rows):
                 chunk = checked.run(start, min(start + rows, view.n_rows))
                 check_domain(name, projection.features.kernel, chunk, start)
-                engine.map(project, even_slices(len(chunk), PIECE_ROWS), chunk, start)
+                engine.map(project, even_slices(chunk.shape[0], PIECE_ROWS), chunk, start)
         return Z
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -98,7 +98,7 @@ class KernelCCA(BaseCCA):
         exact = pick_backend(self.device, "float64")
         # A copy of our own: the model keeps the rows, the caller may go on changing them.
         rows = pairs.read(0, pairs.n_rows)
-        views = [exact.asarray(np.array(view, dtype=np.float64)) for view in rows]
+        views = [exact.asarray(view.astype(np.float64)) for view in rows]
         Ks = [kernel(X, X) for kernel, X in zip(kernels, views, strict=True)]
         means = [exact.to_numpy(exact.xp.mean(K, axis=0)) for K in Ks]
         precision = float(np.finfo(np.float64).eps)
@@ -113,7 +113,8 @@ class KernelCCA(BaseCCA):
 
     def _check_memory(self, pairs: PairSource, backend: Backend) -> None:
         n_rows, budget = pairs.n_rows, self._budget(backend)
-        needed = 8 * (DUAL_MATRICES * n_rows**2 + DUAL_VIEWS * n_rows * sum(pairs.n_cols))
+        views = sum(pairs.bytes_on(pick_backend(self.device, "float64")))
+        needed = 8 * DUAL_MATRICES * n_rows**2 + DUAL_VIEWS * n_rows * views
         if needed > budget:
             raise MemoryBudgetError(
                 f"exact kernel CCA on {n_rows} rows needs about {format_bytes(needed)} but "

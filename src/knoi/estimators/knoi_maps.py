@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.sparse import same_rows
 from knoi.data.pairs import PairSource
 from knoi.estimators.knoi_parameters import approximation
 from knoi.estimators.parameters import kernels_for, one_per_view
@@ -20,8 +19,8 @@ def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
     """The feature map of each view, from a sample of the training rows."""
     kernels, samples = kernels_for(model.kernel, model.width, pairs, plan.seed)
     for label, rows in zip("XY", samples, strict=True):
-        if np.all(rows == rows[0]):  # rounding alone would give its scores a variance
-            n = "all its" if len(rows) == pairs.n_rows else f"all {len(rows)} sampled"
+        if same_rows(rows):  # rounding alone would give its scores a variance
+            n = "all its" if rows.shape[0] == pairs.n_rows else f"all {rows.shape[0]} sampled"
             raise InputError(
                 f"view {label} does not vary: {n} rows are the same. Check the data of {label}."
             )
@@ -47,5 +46,5 @@ def _columns(
     candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
     Z = select_landmarks(candidates, kernel, rank, seed, view, landmarks)
     # In no order, so that the first of them are as fair a sample as all.
-    order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(len(Z))
+    order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(Z.shape[0])
     return KernelColumns(kernel, Z[order])

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from knoi.arrays.random import View
+from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks.stopping import CONVERGED, EarlyStop
 from knoi.data.pairs import PairSource
 from knoi.estimators.parameters import (
@@ -105,6 +106,7 @@ def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
         extra_directions=None if extra is None else whole("extra_directions", extra),
         held_out=0.0 if streaming else fraction("held_out", model.held_out),
         epochs=1 if streaming else _optional(count, "epochs", model.epochs),
+        map_bytes=(_map_bytes(asked[0]), _map_bytes(asked[1])),
     )
 
 
@@ -118,6 +120,11 @@ def approximation(name: str, value: Any) -> Any:
             "...), or one of 'auto', 'nystrom', 'fourier'."
         )
     return _one_of(name, value, APPROXIMATIONS)
+
+
+def _map_bytes(asked: Any) -> int:
+    """Bytes of the arrays of a map that was given."""
+    return nested_bytes(asked.state_dict()) if isinstance(asked, FeatureMap) else 0
 
 
 def _regularisation(name: str, value: Any) -> float | None:

@@ -7,7 +7,9 @@ to be free must still take the same steps.
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from knoi.arrays.backend import Backend
 from knoi.arrays.blocks import format_bytes
+from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.solvers import warm_start
 from knoi.solvers.noi import BLOCK_COLUMNS, TILE_ROWS
@@ -35,6 +37,11 @@ MOST_EPOCHS = 100
 WEIGHT_ARRAYS = 10
 # Minibatches' worth of rows that the stream and the step hold.
 BATCHES_ALIVE = 8
+# What to do about frequencies, one for each column and feature.
+MANY_COLUMNS = (
+    "{instead}, whose landmarks stay sparse, hash the columns to fewer (e.g. by scikit-learn's "
+    "HashingVectorizer), lower rank, or raise memory_budget."
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ class Request:
     extra_directions: int | None
     held_out: float
     epochs: int | None
+    map_bytes: tuple[int, int] = (0, 0)  # of the feature maps that were given
 
 
 @dataclass(frozen=True)
@@ -86,10 +94,27 @@ class Sizes:
 
     n_rows: int
     n_cols: tuple[int, int]
-    row_bytes: int
+    row_bytes: int  # of a pair as stored
     itemsize: int
     budget: int
     n_workers: int
+    sparse: tuple[int | None, int | None] = (None, None)  # bytes of a row that stays sparse
+
+    @property
+    def working_bytes(self) -> tuple[int, int]:
+        """Bytes of a row of each view as it is computed with."""
+        dense = [d * self.itemsize for d in self.n_cols]
+        x, y = (own if b is None else b for own, b in zip(dense, self.sparse, strict=True))
+        return x, y
+
+
+def sparse_bytes(pairs: PairSource, backend: Backend) -> tuple[int | None, int | None]:
+    """Bytes of a row of each view that stays sparse as it is computed with; None of a dense one."""
+    x, y = (
+        size if sparse and backend.is_numpy else None
+        for size, sparse in zip(pairs.bytes_on(backend), pairs.sparse, strict=True)
+    )
+    return x, y
 
 
 def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
@@ -111,8 +136,9 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
     L = request.n_components
     directions = max(L, min(L + extra, *rank, batch_size - 1))
-    held = _held_bytes(sizes, rank, precondition, directions)
-    batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.n_cols) * sizes.itemsize)
+    maps = [_map_bytes(sizes, v, views[v][0], rank[v], request.map_bytes[v]) for v in (0, 1)]
+    held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
+    batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
     batch += 6 * 8 * batch_size * directions
     tile = min(TILE_ROWS, batch_size) * min(BLOCK_COLUMNS, max(rank))
     scratch = 3 * sizes.n_workers * tile * sizes.itemsize
@@ -121,13 +147,17 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         start = warm_start.bytes_needed((rank[0], rank[1]), n_train, sizes.itemsize)
         needed = max(needed, held + start)
     if needed > sizes.budget:
+        remedy = "Lower rank or batch_size, or raise memory_budget."
+        if "fourier" in approximation and 2 * sum(maps) > needed:
+            remedy = MANY_COLUMNS.format(instead="Set approximation='nystrom'")
         raise MemoryBudgetError(
             f"KNOI with rank {max(rank)} and minibatches of {batch_size} rows needs about "
-            f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. Lower "
-            "rank or batch_size, or raise memory_budget."
+            f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. {remedy}"
         )
     left = sizes.budget - held - batch - scratch
-    features = batch_size * sum(rank) * sizes.itemsize
+    # Sparse rows are their own features and are never made.
+    made = [v for v in (0, 1) if sizes.sparse[v] is None or approximation[v] != "identity"]
+    features = batch_size * sum(rank[v] for v in made) * sizes.itemsize
     keep = features <= left * 3 // 4
     return Plan(
         seed,
@@ -168,7 +198,9 @@ def _choose_view(
     # A triangle a view may take two fifths of the budget, both together.
     columns_fit = Columns.bytes_needed(min(rank, n_train), sizes.itemsize) <= sizes.budget // 5
     if asked == "auto":
-        asked = "nystrom" if columns_fit or not request.stationary[v] else "fourier"
+        # Landmarks of sparse rows are sparse; frequencies are not.
+        columns = columns_fit or not request.stationary[v] or sizes.sparse[v] is not None
+        asked = "nystrom" if columns else "fourier"
     if asked == "nystrom":
         rank = min(rank, n_train)
     if asked == "identity":
@@ -202,11 +234,25 @@ def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
     return b
 
 
+def fourier_bytes(n_cols: tuple[int, int], rank: int) -> int:
+    """Frequencies of both views as they are drawn, and those of one twice while they are joined."""
+    return 8 * rank * (sum(n_cols) + max(n_cols))
+
+
+def _map_bytes(sizes: Sizes, v: int, approximation: Approximation, rank: int, given: int) -> int:
+    """The feature map of a view, as it was made and as it is used."""
+    sparse = sizes.sparse[v]
+    if sparse is None or approximation == "fourier":
+        return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
+    if approximation == "nystrom":
+        return 2 * (sparse + 2 * sizes.itemsize) * rank
+    return 2 * given
+
+
 def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:
-    """What is held through the whole fit: maps, weights, preconditioners."""
+    """What is held through the whole fit besides the maps: weights, preconditioners."""
     held = 0
     for v in (0, 1):
-        held += 2 * (sizes.n_cols[v] + 2) * rank[v] * sizes.itemsize
         held += WEIGHT_ARRAYS * rank[v] * directions * sizes.itemsize
         if precondition[v] == "columns":
             held += Columns.bytes_needed(rank[v], sizes.itemsize)

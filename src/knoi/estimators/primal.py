@@ -3,10 +3,8 @@
 from abc import abstractmethod
 from typing import Any, Self
 
-from numpy.typing import NDArray
-
-from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
-from knoi.arrays.blocks import even_slices, rows_that_fit
+from knoi.arrays.backend import Array, Backend, available_ram, numpy_backend, pick_backend
+from knoi.arrays.blocks import budget_or_default, even_slices, format_bytes, rows_that_fit
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
@@ -20,7 +18,8 @@ from knoi.estimators.parameters import (
     rank_for,
     regulariser,
 )
-from knoi.exceptions import InputError
+from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
+from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.projection import Projection, ViewProjection
@@ -114,10 +113,11 @@ class MomentCCA(BaseCCA):
             for x, y in chunks:
                 for name, features, chunk in zip("XY", placed, (x, y), strict=True):
                     check_domain(name, features.kernel, chunk, start)
-                start += len(x)
+                n_chunk = int(x.shape[0])
+                start += n_chunk
                 # The first rows go alone: the rest then comes less a mean that is near its own.
-                head = min(PIECE_ROWS, len(x)) if moments.n == 0 else 0
-                for part in (slice(0, head), slice(head, len(x))):
+                head = min(PIECE_ROWS, n_chunk) if moments.n == 0 else 0
+                for part in (slice(0, head), slice(head, n_chunk)):
                     n = part.stop - part.start
                     views = zip(
                         placed, (x[part], y[part]), moments.room(n), moments.shifts, strict=True
@@ -158,7 +158,8 @@ class MomentCCA(BaseCCA):
         With `keep` the moments stay while copies of them are solved.
         """
         ranks = _ranks(maps)
-        scratch = sum(f.n_cols + f.scratch_per_row() for f in maps) * backend.itemsize
+        scratch = sum(f.scratch_per_row() for f in maps) * backend.itemsize
+        scratch += sum(pairs.bytes_on(backend))
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += engine.n_workers * PIECE_ROWS * scratch
         solving = 8 * (SOLVING_COPIES if keep else SOLVING) * max(ranks) ** 2
@@ -317,12 +318,24 @@ class FourierCCA(MomentCCA):
         rank = rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
         flag("paired", self.paired)
+        self._check_frequencies(pairs, rank)
         kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
         x, y = (
             RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
             for sample, kernel, view in zip(samples, kernels, View, strict=True)
         )
         return x, y
+
+    def _check_frequencies(self, pairs: PairSource, rank: int) -> None:
+        """Refuse to draw what would not fit beside anything else."""
+        budget = budget_or_default(self.memory_budget, available_ram())
+        needed = fourier_bytes(pairs.n_cols, rank)
+        if needed > budget:
+            raise MemoryBudgetError(
+                f"{rank} random Fourier features of {max(pairs.n_cols)} columns need about "
+                f"{format_bytes(needed)} but memory_budget is {format_bytes(budget)}. "
+                + MANY_COLUMNS.format(instead="Use NystromCCA")
+            )
 
 
 class NystromCCA(MomentCCA):
@@ -416,6 +429,6 @@ def _ranks(maps: Maps) -> tuple[int, int]:
     return maps[0].rank, maps[1].rank
 
 
-def _samples(pairs: PairSource, n: int, seed: int) -> list[NDArray[Any]]:
+def _samples(pairs: PairSource, n: int, seed: int) -> list[Array]:
     """Random rows of each view, (n, d), in the precision that features are computed in."""
     return [rows.astype(pairs.dtype, copy=False) for rows in pairs.sample(n, seed)]

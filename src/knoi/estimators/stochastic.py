@@ -28,7 +28,7 @@ from knoi.estimators.parameters import (
     count,
     flag,
 )
-from knoi.estimators.plan import Plan, Sizes, epochs_for, make_plan
+from knoi.estimators.plan import Plan, Sizes, epochs_for, make_plan, sparse_bytes
 from knoi.estimators.run_identity import asked_of, identity_of
 from knoi.estimators.streaming import Stream
 from knoi.estimators.training import Training
@@ -397,5 +397,6 @@ class KNOI(BaseCCA):
             backend.itemsize,
             self._budget(backend),
             engine.n_workers,
+            sparse_bytes(pairs, backend),
         )
         return make_plan(request, sizes, seed_from(self.random_state))

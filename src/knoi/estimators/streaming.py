@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knoi.arrays.backend import Array
+from knoi.arrays.sparse import stack
 from knoi.data.pairs import PairSource, RowPair
 from knoi.data.stream import Batch, Position
 from knoi.estimators.parameters import check_domain
@@ -31,7 +31,7 @@ class Stream:
         b = self.training.plan.batch_size
         keep = max(b, RECENT_PER_DIRECTION * self.training.plan.directions)
         rest: list[RowPair] = []
-        recent = [self.recent] if len(self.recent[0]) else []
+        recent = [self.recent] if self.recent[0].shape[0] else []
 
         def minibatches() -> Iterator[Batch]:
             pieces = [] if self.waiting is None else [self.waiting]
@@ -40,14 +40,14 @@ class Stream:
                 for x, y in chunks:
                     for name, features, rows in zip("XY", self.training.maps, (x, y), strict=True):
                         check_domain(name, features.kernel, rows, read)
-                    read += len(x)
+                    read += int(x.shape[0])
                     piece = x.astype(pairs.dtype), y.astype(pairs.dtype)
                     recent[:] = [_last(_joined([*recent, piece]), keep)]
                     pieces.append(piece)
                     joined = _joined(pieces)
                     pieces = []
-                    at = 0
-                    while len(joined[0]) - at >= b:
+                    at, n = 0, int(joined[0].shape[0])
+                    while n - at >= b:
                         part = slice(at, at + b)
                         yield Batch(
                             joined[0][part],
@@ -57,7 +57,7 @@ class Stream:
                             Position(0, step + 1),
                         )
                         step, at = step + 1, at + b
-                    if at < len(joined[0]):
+                    if at < n:
                         pieces = [(joined[0][at:], joined[1][at:])]
             rest[:] = pieces
 
@@ -69,12 +69,12 @@ def _joined(pieces: list[RowPair]) -> RowPair:
     if len(pieces) == 1:
         return pieces[0]
     x, y = zip(*pieces, strict=True)
-    return np.concatenate(x), np.concatenate(y)
+    return stack(x), stack(y)
 
 
 def _last(rows: RowPair, n: int) -> RowPair:
     return _tail(rows[0], n), _tail(rows[1], n)
 
 
-def _tail(rows: NDArray[Any], n: int) -> NDArray[Any]:
-    return rows[max(0, len(rows) - n) :].copy()
+def _tail(rows: Array, n: int) -> Array:
+    return rows[max(0, rows.shape[0] - n) :].copy()

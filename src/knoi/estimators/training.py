@@ -211,9 +211,9 @@ class Training:
                 continue
             rows = minibatch[view]
             self._work[view].load(self.backend.asarray(rows))
-            targets = draw.standard_normal((len(rows), k))
+            targets = draw.standard_normal((rows.shape[0], k))
             targets -= targets.mean(axis=0)
-            R = self.backend.asarray(targets / len(rows))
+            R = self.backend.asarray(targets / rows.shape[0])
             zero = self.backend.zeros((self.plan.rank[view], k))
             self._work[view].project(zero, self.engine)  # makes the features
             G = self._work[view].gradient(R, self.engine)
@@ -228,7 +228,7 @@ class Training:
         moments.update(*(self._scores(work, W) for work, W in self._each(self._work, U, V)))
         apart = self._minibatches(keep=False)
         pieces: list[list[NDArray[Any]]] = [[], []]
-        for start in range(0, len(self._held_out[0]), self.plan.batch_size):
+        for start in range(0, self._held_out[0].shape[0], self.plan.batch_size):
             for v, (work, W) in enumerate(self._each(apart, U, V)):
                 rows = self._held_out[v][start : start + self.plan.batch_size]
                 work.load(self.backend.asarray(rows))
@@ -313,14 +313,14 @@ class Training:
         b = self.plan.batch_size
         moments = self._score_moments()
         sums = [np.zeros(features.rank) for features in self.maps]
-        n = len(sample[0])
+        n = int(sample[0].shape[0])
         for start in range(0, n, b):
             scores = []
             for v, (work, W) in enumerate(self._each(self._work, U, V)):
                 X = self.backend.asarray(sample[v][start : start + b])
                 work.load(X)
                 scores.append(self._scores(work, W))
-                one = self.backend.asarray(np.ones((len(X), 1)))
+                one = self.backend.asarray(np.ones((X.shape[0], 1)))
                 sums[v] += self.backend.to_numpy(work.gradient(one, self.engine))[:, 0]
             if not all(np.isfinite(P).all() for P in scores):
                 return None

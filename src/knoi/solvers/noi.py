@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
+from knoi.arrays.sparse import is_sparse, product
 from knoi.engine import Engine
-from knoi.features import FeatureMap
+from knoi.features import FeatureMap, Identity
 
 # On a CPU one worker makes this many features of this many rows at a time: few enough to stay in
 # the shared cache through product, cosine and projection, enough for BLAS to run at speed.
@@ -63,19 +64,28 @@ class MinibatchFeatures:
         self._backend = backend
         on_cpu = backend.is_numpy
         self._tile_rows = TILE_ROWS if on_cpu else batch_size
-        self._blocks = features.slices(BLOCK_COLUMNS if on_cpu else 8 * BLOCK_COLUMNS)
-        self._kept = (
-            [backend.empty((batch_size, s.stop - s.start)) for s in self._blocks] if keep else None
-        )
+        block = BLOCK_COLUMNS if on_cpu else 8 * BLOCK_COLUMNS
+        self._blocks = features.slices(max(block, features.grain))
+        self._room = batch_size if keep else 0
+        self._kept: list[Array] | None = None
         self._prepared: Array = None
         self._made = False
+        self._turned: Array = None  # X', where rows are sparse and their own features
 
     def load(self, X: Array) -> None:
         """Take the rows of a minibatch, (b, d)."""
         self._prepared, self._made = self._features.prepare(X), False
+        self._turned = None
+        if is_sparse(X) and isinstance(self._features, Identity):
+            self._turned = X.T.tocsr()  # (d, b): products need no features
+        elif self._room and self._kept is None:
+            empty = self._backend.empty
+            self._kept = [empty((self._room, s.stop - s.start)) for s in self._blocks]
 
     def project(self, U: Array, engine: Engine) -> Array:
         """Phi(X) U, (b, L)."""
+        if self._turned is not None:
+            return self._shared_product(self._prepared, U, engine)
         matmul, prepared, made = self._backend.xp.matmul, self._prepared, self._made
         b, L = int(prepared.shape[0]), int(U.shape[1])
 
@@ -99,6 +109,8 @@ class MinibatchFeatures:
 
     def gradient(self, R: Array, engine: Engine) -> Array:
         """Phi(X)' R, (M, L); after `project`."""
+        if self._turned is not None:
+            return self._shared_product(self._turned, R, engine)
         matmul, prepared = self._backend.xp.matmul, self._prepared
         G = self._backend.empty((self._features.rank, int(R.shape[1])))
 
@@ -115,6 +127,16 @@ class MinibatchFeatures:
 
         engine.map(one_block, range(len(self._blocks)))
         return G
+
+    def _shared_product(self, A: Array, B: Array, engine: Engine) -> Array:
+        """A B of a sparse A, its rows shared among workers."""
+        result = self._backend.empty((int(A.shape[0]), int(B.shape[1])))
+
+        def some_rows(rows: slice) -> None:
+            product(A[rows, :], B, out=result[rows, :])
+
+        engine.map(some_rows, even_slices(int(A.shape[0]), -(-A.shape[0] // engine.n_workers)))
+        return result
 
 
 def couple(head: Head, scores: Iterable[NDArray[Any]], rho: float) -> Coupling:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import Purpose, generator
+from knoi.arrays.sparse import column_means, inner, is_sparse
 from knoi.engine import Engine
-from knoi.features import FeatureMap
+from knoi.features import FeatureMap, Identity
 from knoi.features.nystrom import KernelColumns
 from knoi.solvers.noi import MinibatchFeatures
 
@@ -180,10 +181,14 @@ class LowRank:
             return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
         blocks = features.slices(BLOCK_COLUMNS)
-        gram = np.zeros((s, s))
-        for columns in blocks:
-            Phi = centred(columns)
-            gram += backend.to_numpy(Phi @ Phi.T)
+        own = is_sparse(sample) and isinstance(features, Identity)  # rows that need no features
+        if own:
+            gram = _centred_gram(sample)
+        else:
+            gram = np.zeros((s, s))
+            for columns in blocks:
+                Phi = centred(columns)
+                gram += backend.to_numpy(Phi @ Phi.T)
         gram /= s
         total = float(np.trace(gram))
         values, vectors = scipy.linalg.eigh(
@@ -193,6 +198,10 @@ class LowRank:
         pace = max(ridge * total, _noise(total, batch_size))
         q = int(np.sum(values > pace))
         right = backend.asarray(vectors[:, :q] / np.sqrt(s * values[:q]))  # (s, q)
+        if own:
+            Q = sample.T @ right
+            Q -= np.outer(column_means(sample), right.sum(axis=0)).astype(Q.dtype)
+            return cls._slowed(Q, values[:q], pace, ridge * total, backend)
         Q = backend.empty((M, q))
 
         def fill(columns: slice) -> None:
@@ -218,6 +227,16 @@ class LowRank:
     def penalty(self, U: Array) -> Array | None:
         """Ridge U' U."""
         return self.ridge * (U.T @ U) if self.ridge else None
+
+
+def _centred_gram(X: Array) -> NDArray[np.float64]:
+    """Inner products of sparse rows X (s, d) about their mean, (s, s), without taking it off."""
+    gram: NDArray[np.float64] = inner(X.astype(np.float64), X)
+    means = gram.mean(axis=0)
+    gram -= means
+    gram -= means[:, None]
+    gram += means.mean()
+    return gram
 
 
 def _noise(total: float, batch_size: int) -> float:

@@ -149,10 +149,10 @@ class Rule:
     backend: Backend
     engine: Engine
 
-    def step(self, before: Weights, x: NDArray[Any], y: NDArray[Any]) -> tuple[Weights, Outcome]:
+    def step(self, before: Weights, x: Array, y: Array) -> tuple[Weights, Outcome]:
         """Project, couple, and descend; or undo what the minibatch shows was a bad step."""
         scores = self._project(before, x, y)
-        after = replace(before, steps=before.steps + 1, samples=before.samples + len(x))
+        after = replace(before, steps=before.steps + 1, samples=before.samples + int(x.shape[0]))
         finite = all(np.abs(s).max() < LARGEST_SCORE for s in scores)  # false for NaN
         coupling = couple(before.head, scores, self.rho) if finite else None
         correlation = (
@@ -168,15 +168,13 @@ class Rule:
             or _diverged(coupling, before.anchor)
         ):
             return self._undo(after), replace(outcome, undone=True)
-        noise = _noise(coupling.correlations[: self.n_components], len(x))
+        noise = _noise(coupling.correlations[: self.n_components], int(x.shape[0]))
         reached = Anchor(before.x.U, before.y.U, correlation, noise, coupling.loss)
         if _confirmed(coupling, reached, before.anchor):
             after = replace(after, anchor=reached)
         return self._descend(after, coupling), outcome
 
-    def _project(
-        self, weights: Weights, x: NDArray[Any], y: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _project(self, weights: Weights, x: Array, y: Array) -> tuple[NDArray[Any], NDArray[Any]]:
         scores = []
         for work, rows, view in zip(self.features, (x, y), (weights.x, weights.y), strict=True):
             work.load(self.backend.asarray(rows))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
+from knoi.arrays.sparse import column_variances, dense, is_sparse
 from knoi.engine import Engine
 from knoi.exceptions import InputError
-from knoi.features import FeatureMap
+from knoi.features import FeatureMap, Identity
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.solvers.exact import solve_primal
 from knoi.solvers.moments import Moments
@@ -56,9 +57,14 @@ class _Leading:
     r: int
     P: Array | None  # (r, r') whitens kernel columns
     backend: Backend
+    columns: NDArray[Any] | None = None  # (r,) which features, if they are not the first ones
 
     @classmethod
-    def of(cls, features: FeatureMap, r: int, backend: Backend) -> "_Leading":
+    def of(cls, features: FeatureMap, r: int, backend: Backend, sample: Array) -> "_Leading":
+        if is_sparse(sample) and isinstance(features, Identity):
+            # The first columns of a vocabulary may hardly occur: take those that vary most.
+            columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
+            return cls(features, r, None, backend, columns)
         if not isinstance(features, KernelColumns):
             return cls(features, r, None, backend)
         landmarks = backend.to_numpy(features.landmarks)[:r]
@@ -69,26 +75,31 @@ class _Leading:
     def rank(self) -> int:
         return self.r if self.P is None else int(self.P.shape[1])
 
-    def __call__(self, X: NDArray[Any]) -> Array:
+    def __call__(self, X: Array) -> Array:
+        if self.columns is not None:
+            return self.backend.asarray(dense(X[:, self.columns]))
         prepared = self.features.prepare(self.backend.asarray(X))
         Phi = self.features.block(prepared, slice(0, self.r))
         return Phi if self.P is None else Phi @ self.P
 
-    def pieces(self, X: NDArray[Any], engine: Engine) -> list[Array]:
+    def pieces(self, X: Array, engine: Engine) -> list[Array]:
         """Features of the rows of X, some rows at a time."""
-        return engine.map(lambda piece: self(X[piece]), even_slices(len(X), CHUNK_ROWS))
+        return engine.map(lambda piece: self(X[piece]), even_slices(int(X.shape[0]), CHUNK_ROWS))
 
     def weights(self, w: NDArray[Any]) -> Array:
         """Weights on these features as weights on all M, zero for the others."""
         U = self.backend.zeros((self.features.rank, w.shape[1]))
         w = self.backend.asarray(w)
+        if self.columns is not None:
+            U[self.columns, :] = w
+            return U
         U[: self.r, :] = w if self.P is None else self.P @ w
         return U
 
 
 def warm_start(
     maps: tuple[FeatureMap, FeatureMap],
-    sample: tuple[NDArray[Any], NDArray[Any]],
+    sample: tuple[Array, Array],
     directions: int,
     backend: Backend,
     engine: Engine,
@@ -100,12 +111,14 @@ def warm_start(
     Every fifth row is left out of the small problem and chooses its regularisation, by the
     correlation of the `wanted` leading directions (default: of all).
     """
-    n = len(sample[0])
+    n = int(sample[0].shape[0])
     r = min(FEATURES, n // ROWS_PER_FEATURE, *(features.rank for features in maps))
     if r < directions:
         return None
     held = np.arange(n) % 5 == 4
-    small = [_Leading.of(features, r, backend) for features in maps]
+    small = [
+        _Leading.of(features, r, backend, rows) for features, rows in zip(maps, sample, strict=True)
+    ]
     if min(one.rank for one in small) < directions:
         return None
     moments = Moments((small[0].rank, small[1].rank), backend)
