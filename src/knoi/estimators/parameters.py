@@ -8,7 +8,7 @@ import numpy as np
 
 from knoi.data.pairs import PairSource, RowPair
 from knoi.exceptions import InputError, InputTypeError
-from knoi.kernels import Kernel, default_width, resolve
+from knoi.kernels import Kernel, resolve, with_default_width, with_learned_weights
 
 Value = TypeVar("Value")
 
@@ -106,7 +106,8 @@ def kernels_for(
 ) -> tuple[tuple[Kernel, Kernel], RowPair]:
     """One kernel a view, its width decided: its own, else `width`, else the median trick.
 
-    The sample of rows the widths came from is handed on.
+    Of a sum or product, every part so; then weights are learned where a sum asks for it. The sample
+    of rows that all this came from is handed on.
 
     A kernel that is not defined everywhere has all the data checked first, so that a value it
     cannot take is named by its row before anything is computed.
@@ -119,7 +120,7 @@ def kernels_for(
                 check_domain(name, one, rows, start)
     samples = pairs.sample(WIDTH_SAMPLE, seed)
     x, y = (_with_width(*view) for view in zip("XY", kernels, widths, samples, strict=True))
-    return (x, y), samples
+    return with_learned_weights((x, y), samples, seed), samples
 
 
 def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:
@@ -144,9 +145,9 @@ def _width(name: str, value: Any) -> float | None:
 
 
 def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> Kernel:
-    if not kernel.needs_width:
-        return kernel
     try:
-        return kernel.with_width(default_width(kernel, sample) if width is None else width)
+        if width is None:
+            return with_default_width(kernel, sample)
+        return kernel.decide_width(lambda _part: width)
     except InputError as error:
         raise InputError(f"view {view}: {error}") from None

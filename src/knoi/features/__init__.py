@@ -2,23 +2,31 @@
 
 from knoi.features.additive import Additive
 from knoi.features.chain import Chain, fit_chi2, fit_sketched
+from knoi.features.composite import fit_product, fit_sum
+from knoi.features.concatenated import ConcatenatedMap
 from knoi.features.count_sketch import CountSketch
 from knoi.features.feature_map import FeatureMap, Identity, map_from_state
 from knoi.features.fourier import RandomFourier
+from knoi.features.multiplied import ProductMap, TensorMap
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.features.taylor import Taylor
 
 __all__ = [
     "Additive",
     "Chain",
+    "ConcatenatedMap",
     "CountSketch",
     "FeatureMap",
     "Identity",
     "KernelColumns",
     "Nystrom",
+    "ProductMap",
     "RandomFourier",
     "Taylor",
+    "TensorMap",
     "fit_chi2",
+    "fit_product",
     "fit_sketched",
+    "fit_sum",
     "map_from_state",
 ]

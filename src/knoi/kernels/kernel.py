@@ -2,6 +2,7 @@
 
 Kernel
 ├── Linear, ArcCosine                          no length scale
+├── SumKernel, ProductKernel                   made of kernels: `RBF() + 2 * Linear()`
 └── WidthKernel                                a `width`, given or still to be decided
     ├── Polynomial, Chi2
     └── StationaryKernel                       k(x - z), with a spectral measure to sample
@@ -14,7 +15,7 @@ import dataclasses
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -24,6 +25,9 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels.landmark_values import EachTime, KernelValues
+
+WidthRule = Callable[["WidthKernel"], float]
+"""How a kernel without a width gets one."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,22 @@ class Kernel(ABC):
     @property
     def needs_width(self) -> bool:
         """Whether a width must still be decided before the kernel can be evaluated."""
-        return isinstance(self, WidthKernel) and self.width is None
+        return False
 
     def with_width(self, width: float) -> Self:
-        """A copy with this width."""
-        if not isinstance(self, WidthKernel):
-            raise InputError(
-                f"width={width!r} was given, but the {self.name} kernel has no width. "
-                "Leave it out, or choose a kernel that has one, e.g. 'rbf'."
-            )
-        return dataclasses.replace(self, width=width)
+        """A copy with this width; of a composite, every part that has none yet gets it."""
+        raise InputError(
+            f"width={width!r} was given, but the {self.name} kernel has no width. "
+            "Leave it out, or choose a kernel that has one, e.g. 'rbf'."
+        )
+
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """A width that suits the rows of `sample` (n, d): the rule is each kernel's own."""
+        raise InputError(f"the {self.name} kernel has no width to choose. Leave width out.")
+
+    def decide_width(self, rule: WidthRule) -> Self:
+        """A copy in which whatever has no width yet has the one that `rule` gives it."""
+        return self
 
     def check(self, X: Array, *, first_row: int = 0) -> None:
         """Raise `InputError` if X (n, d) has values the kernel is not defined for.
@@ -82,7 +92,31 @@ class Kernel(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """The name and the parameters, all JSON-able; `kernel_from_state` is the way back."""
-        return {"name": self.name, **dataclasses.asdict(self)}
+        parameters = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"name": self.name, **parameters}
+
+    # What NumPy numbers ask before they take a kernel for an array of objects.
+    __array_ufunc__: ClassVar[None] = None
+
+    def __add__(self, other: object) -> "Kernel":
+        """k1 + k2."""
+        from knoi.kernels.composite import added  # built on this module
+
+        return added(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: object) -> "Kernel":
+        """k1 k2, or a kernel times a positive number."""
+        from knoi.kernels.composite import multiplied, scaled
+
+        if isinstance(other, Kernel):
+            return multiplied(self, other)
+        if isinstance(other, numbers.Number):
+            return scaled(self, positive_number("weight", other))
+        return NotImplemented
+
+    def __rmul__(self, other: object) -> "Kernel":
+        """A positive number times a kernel."""
+        return self * other if isinstance(other, numbers.Number) else NotImplemented
 
 
 @dataclass(frozen=True)
@@ -107,9 +141,22 @@ class WidthKernel(Kernel):
             )
         object.__setattr__(self, "width", positive_number("width", self.width))
 
+    @property
+    def needs_width(self) -> bool:
+        """Whether `width` is None."""
+        return self.width is None
+
+    def with_width(self, width: float) -> Self:
+        """A copy with this width."""
+        return dataclasses.replace(self, width=width)
+
     @abstractmethod
     def default_width(self, sample: NDArray[Any]) -> float:
         """A width that suits the rows of `sample` (n, d): the rule is each kernel's own."""
+
+    def decide_width(self, rule: WidthRule) -> Self:
+        """A copy with the width that `rule` gives this kernel, unless it has one."""
+        return self.with_width(rule(self)) if self.needs_width else self
 
     @property
     def decided_width(self) -> float:
@@ -126,12 +173,21 @@ class WidthKernel(Kernel):
 KERNELS: dict[str, type[Kernel]] = {}
 """The kernels by name."""
 
+COMPOSITES: dict[str, type[Kernel]] = {}
+"""The kernels made of kernels, by the name of their state; users write `+` and `*` instead."""
+
 K = TypeVar("K", bound=type[Kernel])
 
 
 def register(kernel: K) -> K:
     """Class decorator: enter a kernel into `KERNELS` under its name."""
     KERNELS[kernel.name] = kernel
+    return kernel
+
+
+def register_composite(kernel: K) -> K:
+    """Class decorator: enter a kernel made of kernels into `COMPOSITES` under its name."""
+    COMPOSITES[kernel.name] = kernel
     return kernel
 
 
@@ -151,14 +207,30 @@ def resolve(kernel: str | Kernel) -> Kernel:
 def kernel_from_state(state: Mapping[str, Any]) -> Kernel:
     """The kernel whose `state_dict` this is; `InputError` if it cannot be one."""
     parameters = dict(state)
-    kernel = _kernel_class(parameters.pop("name", None))
+    name = parameters.pop("name", None)
+    composite = COMPOSITES.get(name) if isinstance(name, str) else None
+    kernel = composite or _kernel_class(name)
     known = {field.name for field in dataclasses.fields(kernel)}
     if unknown := sorted(map(str, parameters.keys() - known)):
         raise InputError(
             f"the {kernel.name} kernel has no parameter {unknown[0]!r}; it has "
             f"{', '.join(sorted(known)) or 'none'}. The state was altered or is from a newer knoi."
         )
-    return kernel(**parameters)
+    return kernel(**{key: _parsed(value) for key, value in parameters.items()})
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON holds it."""
+    if isinstance(value, Kernel):
+        return value.state_dict()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _parsed(value: Any) -> Any:
+    """The parameter that `_plain` wrote."""
+    if isinstance(value, Mapping):
+        return kernel_from_state(value)
+    return tuple(_parsed(item) for item in value) if isinstance(value, list) else value
 
 
 def positive_number(parameter: str, value: object) -> float:

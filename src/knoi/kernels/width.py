@@ -1,15 +1,18 @@
 """The kernel width that suits the data: the median trick, on a sample of rows."""
 
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.exceptions import InputError
-from knoi.kernels.kernel import Kernel, WidthKernel
+from knoi.kernels.kernel import Kernel
 
 ROWS_AT_ONCE = 256
+
+K = TypeVar("K", bound=Kernel)
 
 
 class HasDistance(Protocol):
@@ -26,9 +29,15 @@ def default_width(kernel: Kernel, sample: NDArray[Any]) -> float:
     (RBF, Laplacian, Cauchy, Matern, Chi2), the root mean square length of the rows for Polynomial.
     The paper takes 4000 random rows; time and memory grow with n^2.
     """
-    if not isinstance(kernel, WidthKernel):
-        raise InputError(f"the {kernel.name} kernel has no width to choose. Leave width out.")
     return kernel.default_width(sample)
+
+
+def with_default_width(kernel: K, sample: NDArray[Any]) -> K:
+    """A copy of `kernel` with `default_width` wherever it has no width yet.
+
+    Each part of a sum or product by its own rule; parts that are the same kernel share the work.
+    """
+    return kernel.decide_width(cache(lambda part: part.default_width(sample)))
 
 
 def median_width(kernel: HasDistance, sample: NDArray[Any]) -> float:

@@ -1,0 +1,174 @@
+"""Weights of the parts of a sum, learned: those that align the kernels of the two views best.
+
+Centred alignment (Cortes, Mohri & Rostamizadeh, 2012) with the other view as the target, by turns.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from knoi.arrays.random import Purpose, generator
+from knoi.exceptions import InputError
+from knoi.kernels.composite import SumKernel
+from knoi.kernels.kernel import Kernel
+
+# Kernel matrices of this many rows a side tell the parts apart, and take milliseconds.
+ROWS = 1000
+# The unbiased estimate divides by n - 3.
+LEAST_ROWS = 4
+# Parts below this share of the largest weight are dropped.
+DROPPED = 1e-3
+TURNS = 100
+# Parts are compared at unit norm; this much is added to the diagonal of their products, so that
+# two parts that are the same share the weight.
+RIDGE = 1e-9
+
+
+def learn_weights(
+    kernels_x: Sequence[Kernel],
+    kernels_y: Sequence[Kernel],
+    X: NDArray[Any],
+    Y: NDArray[Any],
+    *,
+    seed: int = 0,
+    n_rows: int = ROWS,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    r"""Weights a, b >= 0 of the kernels of both views that maximise their alignment.
+
+    .. math:: a^\top C b / \sqrt{a^\top A a \; b^\top B b}
+
+    C holds the dependence between a kernel of X and one of Y, by the unbiased estimate of HSIC
+    (Song et al., 2012), which leaves the diagonals of kernel matrices out: a row is close to itself
+    in both views whatever these are, and kernels so narrow that little but the diagonal is left
+    would seem to agree perfectly. A and B hold the centred inner products within a view, diagonal
+    included: it is what such a kernel pays for.
+
+    Parameters
+    ----------
+    kernels_x, kernels_y : sequence of Kernel
+        The parts, their widths decided.
+    X, Y : ndarray (n, dx), (n, dy)
+        Paired rows; at most `n_rows` of them are used, chosen at random by `seed`.
+
+    Returns
+    -------
+    a, b : ndarray
+        One weight a kernel, of sum 1; those under 1e-3 of the largest are 0. All equal where
+        nothing can be learned, as no kernel of one view depends on one of the other.
+    """
+    n = X.shape[0]
+    if Y.shape[0] != n:
+        raise InputError(
+            f"X has {n} rows but Y has {Y.shape[0]}: the views are paired row by row. Drop the "
+            "unpaired rows."
+        )
+    if n < LEAST_ROWS:
+        raise InputError(
+            f"weights of kernels cannot be learned from {n} rows: at least {LEAST_ROWS} are "
+            "needed. Pass more rows, or give the weights."
+        )
+    if n > n_rows:
+        rows = np.sort(generator(seed, Purpose.ALIGNMENT).choice(n, n_rows, replace=False))
+        X, Y = X[rows, :], Y[rows, :]
+    x, y = _matrices(kernels_x, X), _matrices(kernels_y, Y)
+    (A, x_norms), (B, y_norms) = _products_within(x), _products_within(y)
+    C = _products_between(x, y) / np.outer(x_norms, y_norms)
+    a, b = np.ones(len(kernels_x)), np.ones(len(kernels_y))
+    for _ in range(TURNS):
+        before = a, b
+        a = _towards(A, C @ b)
+        b = _towards(B, C.T @ a)
+        if not (a.any() and b.any()):  # nothing depends on anything
+            return np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b))
+        if max(np.abs(a - before[0]).max(), np.abs(b - before[1]).max()) < 1e-9:
+            break
+    return _shares(a, x_norms), _shares(b, y_norms)
+
+
+def with_learned_weights(
+    kernels: tuple[Kernel, Kernel], samples: tuple[Any, Any], seed: int
+) -> tuple[Kernel, Kernel]:
+    """The kernels, with learned weights where they ask for it; widths must have been decided."""
+    asks = [isinstance(kernel, SumKernel) and kernel.learn for kernel in kernels]
+    if not any(asks):
+        return kernels
+    parts = [
+        kernel.parts if isinstance(kernel, SumKernel) and kernel.learn else (kernel,)
+        for kernel in kernels
+    ]
+    weights = learn_weights(parts[0], parts[1], samples[0], samples[1], seed=seed)
+    x, y = (
+        kernel.with_weights([float(w) for w in own])
+        if isinstance(kernel, SumKernel) and kernel.learn
+        else kernel
+        for kernel, own in zip(kernels, weights, strict=True)
+    )
+    return x, y
+
+
+def _matrices(kernels: Sequence[Kernel], rows: NDArray[Any]) -> list[NDArray[np.float64]]:
+    """Kernel matrices in float64, (n, n) each."""
+    return [np.asarray(kernel(rows, rows), dtype=np.float64) for kernel in kernels]
+
+
+def _products_within(
+    matrices: list[NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Inner products of centred matrices, at unit norm, and the norms; infinite for a constant."""
+    centred = []
+    for K in matrices:
+        means = K.mean(axis=0)
+        centred.append((K - means - means[:, None] + means.mean()).ravel())
+    norms = np.array([np.linalg.norm(one) for one in centred])
+    scale = np.array([np.abs(K).max() for K in matrices]) * len(matrices[0])
+    norms[norms <= 1e-12 * scale] = np.inf  # constant but for rounding: gets no weight
+    unit = np.stack(centred) / norms[:, None]
+    return unit @ unit.T, norms
+
+
+def _products_between(
+    x: list[NDArray[np.float64]], y: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """n^2 times the unbiased estimate of HSIC between every two matrices."""
+    n = len(x[0])
+    left, right = (np.stack([_without_diagonal(K) for K in one]) for one in (x, y))
+    products: NDArray[np.float64] = left @ right.T
+    return products * (n / (n - 3))
+
+
+def _without_diagonal(K: NDArray[np.float64]) -> NDArray[np.float64]:
+    """K less row, column and overall means of what is off the diagonal; 0 on it; flat.
+
+    Inner products of such matrices, over n (n - 3), are the unbiased estimate of HSIC.
+    """
+    n = len(K)
+    K = K.copy()
+    np.fill_diagonal(K, 0.0)
+    sums = K.sum(axis=0)
+    K -= sums / (n - 2)
+    K -= sums[:, None] / (n - 2)
+    K += sums.sum() / ((n - 1) * (n - 2))
+    np.fill_diagonal(K, 0.0)
+    return K.ravel()
+
+
+def _towards(A: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The a >= 0 of largest a'c / sqrt(a'Aa), at a'a = 1; zeros if no entry of c is positive.
+
+    Its direction is that of the minimum of a'Aa - 2 a'c, a problem of least squares in R a.
+    """
+    R = np.linalg.cholesky(A + RIDGE * np.eye(len(A))).T
+    a: NDArray[np.float64] = nnls(R, np.linalg.solve(R.T, c))[0]
+    length = np.linalg.norm(a)
+    return a / length if length > 0 else a
+
+
+def _shares(unit: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of matrices at unit norm as weights of the matrices, of sum 1, small ones dropped."""
+    weights: NDArray[np.float64] = unit / norms
+    weights[weights < DROPPED * weights.max()] = 0.0
+    weights /= weights.sum()
+    return weights

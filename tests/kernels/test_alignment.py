@@ -1,0 +1,209 @@
+"""Weights of kernels, learned by the alignment of the two views."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from knoi import KernelCCA
+from knoi.exceptions import InputError
+from knoi.kernels import (
+    RBF,
+    Laplacian,
+    Linear,
+    SumKernel,
+    default_width,
+    learn_weights,
+    several_widths,
+    with_default_width,
+)
+from knoi.kernels.alignment import _products_between, with_learned_weights
+
+
+def curves(n=300, seed=0, noise=0.1):
+    """Two views of one hidden number, with a column of noise beside each."""
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(-3, 3, (n, 1))
+    X = np.hstack([np.sin(t), np.cos(t)]) + noise * rng.standard_normal((n, 2))
+    Y = np.hstack([t, t**2]) + 3 * noise * rng.standard_normal((n, 2))
+    return X, Y
+
+
+def unbiased_hsic(K, L):
+    """Song et al. (2012), equation 5, as it stands there."""
+    n = len(K)
+    K, L = K - np.diag(np.diag(K)), L - np.diag(np.diag(L))
+    one = np.ones(n)
+    total = np.trace(K @ L)
+    total += (one @ K @ one) * (one @ L @ one) / ((n - 1) * (n - 2))
+    total -= 2 / (n - 2) * (one @ K @ L @ one)
+    return total / (n * (n - 3))
+
+
+def alignment(a, b, kernels_x, kernels_y, X, Y):
+    n = len(X)
+    K = sum(w * kernel(X, X) for w, kernel in zip(a, kernels_x, strict=True))
+    L = sum(w * kernel(Y, Y) for w, kernel in zip(b, kernels_y, strict=True))
+    H = np.eye(n) - 1 / n
+    norms = [np.linalg.norm(H @ M @ H) for M in (K, L)]
+    return n**2 * unbiased_hsic(K, L) / np.prod(norms)
+
+
+def test_dependence_is_the_unbiased_estimate():
+    X, Y = curves(40)
+    x, y = [RBF(0.3)(X, X), Linear()(X, X)], [RBF(1.0)(Y, Y), Linear()(Y, Y), RBF(9.0)(Y, Y)]
+    expected = [[40**2 * unbiased_hsic(K, L) for L in y] for K in x]
+    np.testing.assert_allclose(_products_between(x, y), expected, rtol=1e-10)
+
+
+def test_weights_are_the_best_there_are():
+    X, Y = curves(80)
+    kernels_x = [RBF(0.3), RBF(1.0), Linear()]
+    kernels_y = [RBF(0.5), Laplacian(4.0)]
+    a, b = learn_weights(kernels_x, kernels_y, X, Y)
+    reached = alignment(a, b, kernels_x, kernels_y, X, Y)
+
+    def lost(logarithms):
+        w = np.exp(logarithms)
+        return -alignment(w[:3], w[3:], kernels_x, kernels_y, X, Y)
+
+    # Dropped weights are 0, which a logarithm only tends to: the search may fall short by that.
+    best = -minimize(lost, np.zeros(5), method="L-BFGS-B", bounds=[(-12, 4)] * 5).fun
+    assert reached >= best * (1 - 1e-6)
+    assert a.sum() == pytest.approx(1.0)
+    assert b.sum() == pytest.approx(1.0)
+    assert (a >= 0).all()
+    assert (b >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("narrow", [1e-4, 1e-2])
+def test_a_kernel_that_only_knows_a_row_by_itself_gets_no_weight(seed, narrow):
+    # Its matrix is near the identity in both views, so that with diagonals it would align best.
+    X, Y = curves(500, seed)
+    x, y = (with_default_width(several_widths("rbf", (narrow, 1.0)), view).parts for view in (X, Y))
+    a, b = learn_weights(x, y, X, Y)
+    for weights in (a, b):
+        assert weights[0] < 0.02
+        assert weights[1] > 0.98
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kernel_of_noise_gets_no_weight(seed):
+    X, Y = curves(500, seed)
+    noise = np.random.default_rng(seed + 100).standard_normal((500, 2))
+    both = np.hstack([X, noise])
+
+    class OfColumns(RBF):
+        """A kernel of some of the columns."""
+
+        name = "rbf_of_columns"
+
+        def __init__(self, columns, width):
+            super().__init__(width)
+            object.__setattr__(self, "columns", columns)
+
+        def __call__(self, X, Z):
+            return super().__call__(X[:, self.columns], Z[:, self.columns])
+
+    useful = OfColumns(slice(0, 2), default_width(RBF(), X))
+    useless = OfColumns(slice(2, 4), default_width(RBF(), noise))
+    a, b = learn_weights([useless, useful], [RBF(2.0)], both, Y)
+    assert a[0] < 0.05
+    assert b == [1.0]
+
+
+def test_independent_views_leave_weights_alone_or_pick_at_random():
+    # Only weights that are numbers can be promised.
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((100, 3)), rng.standard_normal((100, 3))
+    a, b = learn_weights([RBF(1.0), Linear()], [RBF(1.0), Linear()], X, Y)
+    assert np.isfinite(a).all()
+    assert np.isfinite(b).all()
+
+
+def test_where_nothing_depends_weights_are_equal():
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    a, b = learn_weights([RBF(1.0), Linear()], [RBF(1.0), Linear()], X, np.ones((50, 2)))
+    assert list(a) == list(b) == [0.5, 0.5]
+
+
+def test_the_same_kernel_twice_shares_the_weight():
+    X, Y = curves(200)
+    a, _ = learn_weights([RBF(1.0), RBF(1.0)], [RBF(2.0)], X, Y)
+    np.testing.assert_allclose(a, [0.5, 0.5], atol=1e-3)
+
+
+def test_units_of_a_kernel_do_not_matter():
+    X, Y = curves(200)
+    parts = [RBF(0.3), RBF(1.0), Linear()]
+    a, b = learn_weights(parts, [RBF(2.0), Linear()], X, Y)
+    scaled, same = learn_weights(
+        [parts[0], 1e6 * parts[1], 1e-6 * parts[2]], [RBF(2.0), Linear()], X, Y
+    )
+    kept = scaled * [1.0, 1e6, 1e-6]
+    expected = np.where(scaled > 0, a, 0.0)  # what is dropped goes by weight
+    np.testing.assert_allclose(kept / kept.sum(), expected / expected.sum(), rtol=1e-6)
+    np.testing.assert_allclose(same, b, rtol=1e-6)
+
+
+def test_a_sample_is_enough_and_repeatable():
+    X, Y = curves(2500)
+    parts = [RBF(0.3), RBF(1.0)]
+    one, two, other = (
+        learn_weights(parts, parts, X, Y, seed=seed, n_rows=300)[0] for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+    np.testing.assert_allclose(one, other, atol=0.2)
+
+
+def test_rows_that_tell_nothing_are_refused():
+    X, Y = curves(10)
+    with pytest.raises(InputError, match="X has 10 rows but Y has 9: the views are paired row by"):
+        learn_weights([RBF(1.0)], [RBF(1.0)], X, Y[:9])
+    expected = (
+        r"^weights of kernels cannot be learned from 3 rows: at least 4 are needed\. Pass more "
+        r"rows, or give the weights\.$"
+    )
+    with pytest.raises(InputError, match=expected):
+        learn_weights([RBF(1.0)], [RBF(1.0)], X[:3], Y[:3])
+
+
+class TestSwitch:
+    def test_is_off_by_default(self):
+        kernels = (several_widths(RBF(1.0)), RBF(1.0) + Linear())
+        assert with_learned_weights(kernels, (None, None), 0) is kernels
+
+    def test_only_the_view_that_asks_learns(self):
+        X, Y = curves()
+        fixed = RBF(0.5) + 0.001 * Linear()
+        learned, same = with_learned_weights(
+            (SumKernel([RBF(1e-4), RBF(0.1), RBF(1.0)], learn=True), fixed), (X, Y), 0
+        )
+        assert same is fixed
+        assert learned.parts == (RBF(0.1), RBF(1.0))
+        assert not learned.learn
+        assert sum(learned.weights) == pytest.approx(1.0)
+
+    def test_one_part_left_is_the_kernel(self):
+        X, Y = curves()
+        asks = SumKernel([RBF(1e-4), RBF(1.0)], learn=True)
+        assert with_learned_weights((asks, asks), (X, Y), 0) == (RBF(1.0), RBF(1.0))
+
+    def test_asking_survives_algebra(self):
+        kernel = 2 * several_widths(RBF(), learn=True) + Linear()
+        assert kernel.learn
+        assert len(kernel.parts) == 4
+
+    def test_helps_an_estimator_out_of_a_bad_choice(self):
+        # A kernel near the identity fits any rows and predicts none.
+        X, Y = curves(900)
+        options = {"reg": 1e-4, "random_state": 0}
+        scores = {}
+        for learn in (False, True):
+            kernel = several_widths("rbf", (0.002, 1.0), weights=(20, 1), learn=learn)
+            model = KernelCCA(2, kernel=kernel, **options).fit(X[:300], Y[:300])
+            scores[learn] = model.score(X[300:], Y[300:])
+        assert 2 - scores[True] < 0.5 * (2 - scores[False])
+        assert model.kernel.learn  # what was asked for stays as it was
+        assert model.projection_.x.features.kernel == RBF(default_width(RBF(), X[:300]))
