@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.fast import cosine
 from knoi.arrays.random import View
-from knoi.arrays.sparse import is_sparse, product
+from knoi.arrays.sparse import column_means, is_sparse, product
 from knoi.exceptions import InputTypeError
 from knoi.features.feature_map import FeatureMap
 from knoi.features.frequencies import Frequencies, draw_frequencies
@@ -66,9 +66,8 @@ class RandomFourier(FeatureMap):
             last = phase[pairs:]  # an odd rank leaves one unpaired feature, which keeps its phase
             phase = np.concatenate([np.tile([0.0, -np.pi / 2], pairs), last])
             frequency = np.repeat(frequency, 2, axis=1)[:, :rank]
-        # Off the origin a sparse row would be dense, and its zeros say that it is not far from it.
         sparse = is_sparse(sample)
-        centre = np.zeros(n_cols) if sparse else np.mean(sample, axis=0, dtype=np.float64)
+        centre = column_means(sample) if sparse else np.mean(sample, axis=0, dtype=np.float64)
         return cls(kernel, np.concatenate([frequency, phase[None, :]]) / (2 * np.pi), centre)
 
     @property
