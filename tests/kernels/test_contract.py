@@ -16,6 +16,7 @@ from knoi.kernels import (
     Linear,
     Matern,
     Polynomial,
+    SphericalPolynomial,
     WidthKernel,
     kernel_from_state,
     resolve,
@@ -23,7 +24,7 @@ from knoi.kernels import (
 
 NAMES = (
     "'additive_chi2', 'arccosine', 'cauchy', 'chi2', 'intersection', 'laplacian', 'linear', "
-    "'matern', 'polynomial', 'rbf'"
+    "'matern', 'polynomial', 'rbf', 'spherical_polynomial'"
 )
 
 
@@ -106,7 +107,9 @@ def test_a_width_must_be_decided_before_use(name):
 
 
 @pytest.mark.parametrize(
-    "kernel", [Linear(), ArcCosine(), AdditiveChi2(), Intersection()], ids=repr
+    "kernel",
+    [Linear(), ArcCosine(), SphericalPolynomial(), AdditiveChi2(), Intersection()],
+    ids=repr,
 )
 def test_a_width_where_there_is_none_is_refused(kernel):
     assert not kernel.needs_width
@@ -145,6 +148,7 @@ def test_a_rule_is_for_the_estimator():
         (lambda: Polynomial(degree=0), InputError, "degree=0 .* an integer >= 1 is wanted."),
         (lambda: Polynomial(degree=2.0), InputTypeError, "degree=2.0 .* an integer is wanted."),
         (lambda: Polynomial(coef0=-1), InputError, "coef0=-1 .* of at least 0 is wanted."),
+        (lambda: SphericalPolynomial(0), InputError, "degree=0 .* an integer >= 1 is wanted."),
         (lambda: ArcCosine(order=3), InputError, "order=3 .* 0, 1 or 2 is wanted."),
         (lambda: ArcCosine(order="1"), InputTypeError, "order='1' .* an integer is wanted."),
     ],

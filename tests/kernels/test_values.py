@@ -21,6 +21,7 @@ from knoi.kernels import (
     Linear,
     Matern,
     Polynomial,
+    SphericalPolynomial,
     StationaryKernel,
 )
 from knoi.kernels.distances import row_blocks
@@ -39,6 +40,8 @@ CASES = [
     (Polynomial(1.5), naive.polynomial(1.5, 3, 1.0)),
     (Polynomial(0.7, degree=6, coef0=0.2), naive.polynomial(0.7, 6, 0.2)),
     (Polynomial(2.0, degree=1, coef0=0.0), naive.polynomial(2.0, 1, 0.0)),
+    (SphericalPolynomial(), naive.spherical_polynomial(3, 1.0)),
+    (SphericalPolynomial(6, coef0=0.2), naive.spherical_polynomial(6, 0.2)),
     (ArcCosine(order=0), naive.arccosine(0)),
     (ArcCosine(), naive.arccosine(1)),
     (ArcCosine(order=2), naive.arccosine(2)),

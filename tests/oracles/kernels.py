@@ -61,6 +61,17 @@ def polynomial(width, degree, coef0):
     return lambda x, z: (sum(a * b for a, b in entries(x, z)) / width**2 + coef0) ** degree
 
 
+def spherical_polynomial(degree, coef0):
+    def pair(x, z):
+        lengths = math.sqrt(sum(a * a for a in x)), math.sqrt(sum(b * b for b in z))
+        if 0 in lengths:  # rows of zeros have a direction of their own
+            return (float(lengths == (0, 0)) + coef0) ** degree
+        cosine = sum((a / lengths[0]) * (b / lengths[1]) for a, b in entries(x, z))
+        return (cosine + coef0) ** degree
+
+    return pair
+
+
 def arccosine(order):
     def pair(x, z):
         lengths = math.sqrt(sum(a * a for a in x)) * math.sqrt(sum(b * b for b in z))

@@ -11,7 +11,8 @@ from knoi.kernels.kernel import (
     register,
     resolve,
 )
-from knoi.kernels.nonstationary import ArcCosine, Chi2, Linear, Polynomial
+from knoi.kernels.nonstationary import ArcCosine, Chi2, DotProductKernel, Linear, Polynomial
+from knoi.kernels.spherical import SphericalPolynomial
 from knoi.kernels.stationary import RBF, Cauchy, Laplacian, Matern, StationaryKernel
 from knoi.kernels.width import default_width, median_width, with_default_width
 
@@ -22,6 +23,7 @@ __all__ = [
     "ArcCosine",
     "Cauchy",
     "Chi2",
+    "DotProductKernel",
     "Intersection",
     "Kernel",
     "Laplacian",
@@ -29,6 +31,7 @@ __all__ = [
     "Matern",
     "Polynomial",
     "ProductKernel",
+    "SphericalPolynomial",
     "StationaryKernel",
     "SumKernel",
     "WidthKernel",

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import inner, is_sparse, ones_a_row, squared_norms, unit_rows
 from knoi.exceptions import InputError
 from knoi.kernels.distances import (
     chi_square,
@@ -21,6 +22,18 @@ from knoi.kernels.kernel import Kernel, WidthKernel, nonnegative_number, registe
 from knoi.kernels.width import median_width
 
 
+@runtime_checkable
+class DotProductKernel(Protocol):
+    """A kernel that is a power series of x.z: k = sum_n a_n (x.z / unit^2)^n, all a_n >= 0."""
+
+    @property
+    def unit(self) -> float:
+        """The length of x and z that counts as 1."""
+
+    def maclaurin(self, n: int) -> float:
+        """The coefficient a_n."""
+
+
 @register
 @dataclass(frozen=True)
 class Linear(Kernel):
@@ -30,11 +43,21 @@ class Linear(Kernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        return array_api_compat.array_namespace(X, Z).matmul(X, Z.T)
+        return inner(X, Z)
 
     def diag(self, X: Array) -> Array:
         """||x||^2 for the rows of X (n, d), as (n,)."""
-        return array_api_compat.array_namespace(X).sum(X * X, axis=1)
+        norms = squared_norms(X)
+        return norms.astype(np.result_type(X.dtype, np.float32)) if is_sparse(X) else norms
+
+    @property
+    def unit(self) -> float:
+        """1."""
+        return 1.0
+
+    def maclaurin(self, n: int) -> float:
+        """1 for n = 1, else 0."""
+        return float(n == 1)
 
 
 @register
@@ -65,23 +88,22 @@ class Polynomial(WidthKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         Xs, Zs, scale = rescale(X, Z, centre=False)
-        longest = _longest(xp.sum(Xs * Xs, axis=1)) * _longest(xp.sum(Zs * Zs, axis=1))
-        factor = self._squared_ratio(scale, math.sqrt(longest), X)
-        K = xp.matmul(Xs, Zs.T)  # (n, m)
+        longest = _longest(squared_norms(Xs)) * _longest(squared_norms(Zs))
+        factor = self._squared_ratio(scale, math.sqrt(longest), Xs)
+        K = inner(Xs, Zs)  # (n, m)
         K *= factor
         K += self.coef0
         return _integer_power(K, self.degree)
 
     def diag(self, X: Array) -> Array:
         """(||x||^2 / width^2 + coef0)^degree for the rows of X (n, d), as (n,)."""
-        xp = array_api_compat.array_namespace(X)
         Xs, _, scale = rescale(X, X, centre=False)
-        base = xp.sum(Xs * Xs, axis=1)  # (n,)
-        base *= self._squared_ratio(scale, _longest(base), X)
+        base = squared_norms(Xs)  # (n,)
+        base *= self._squared_ratio(scale, _longest(base), Xs)
         base += self.coef0
-        return _integer_power(base, self.degree)
+        powers = _integer_power(base, self.degree)
+        return powers.astype(Xs.dtype, copy=False) if is_sparse(Xs) else powers
 
     def default_width(self, sample: NDArray[Any]) -> float:
         """Root mean square of the lengths of the rows: x.z / width^2 is then of order 1.
@@ -90,13 +112,24 @@ class Polynomial(WidthKernel):
         the kernel raises to a power, have nothing to do with the distances.
         """
         Xs, _, scale = rescale(sample, sample, centre=False)
-        width = scale * math.sqrt(float(np.mean(np.sum(Xs * Xs, axis=1))))
+        width = scale * math.sqrt(float(np.mean(squared_norms(Xs))))
         if width == 0:
             raise InputError(
                 f"all {sample.shape[0]} sampled rows are zero, so no width can be chosen from "
                 "them. Pass the width as a number, or check the data."
             )
         return width
+
+    @property
+    def unit(self) -> float:
+        """The width."""
+        return self.decided_width
+
+    def maclaurin(self, n: int) -> float:
+        """The coefficient of (x.z / width^2)^n: binomial(degree, n) coef0^(degree - n)."""
+        if n > self.degree:
+            return 0.0
+        return math.comb(self.degree, n) * self.coef0 ** (self.degree - n)
 
     def _squared_ratio(self, scale: float, longest: float, like: Array) -> float:
         """(scale / width)^2, refused if the power overflows for products up to `longest`."""
@@ -137,14 +170,14 @@ class ArcCosine(Kernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         Ux, x_norms = _directions(X)
         Uz, z_norms = (Ux, x_norms) if X is Z else _directions(Z)
-        self._refuse_overflow(_longest(x_norms), _longest(z_norms), X)
+        self._refuse_overflow(_longest(x_norms), _longest(z_norms), Ux)
         # From the chord between the directions, not arccos of their product, which loses half of
         # the digits where x and z are nearly parallel.
         Us, Vs, scale = rescale(Ux, Uz, centre=True)
         K = squared_euclidean(Us, Vs)  # (n, m)
+        xp = array_api_compat.array_namespace(K)
         z_zero = z_norms[None, :] == 0
         for rows in row_blocks(K):
             block = K[rows]
@@ -160,11 +193,11 @@ class ArcCosine(Kernel):
 
     def diag(self, X: Array) -> Array:
         """||x||^2n J_n(0) / pi for the rows of X (n, d), as (n,)."""
-        xp = array_api_compat.array_namespace(X)
         _, norms = _directions(X)
+        xp = array_api_compat.array_namespace(norms)
         if self.order == 0:
             return xp.where(norms == 0, 0.5, xp.ones_like(norms))
-        self._refuse_overflow(_longest(norms), _longest(norms), X)
+        self._refuse_overflow(_longest(norms), _longest(norms), norms)
         return norms**2 if self.order == 1 else 3.0 * norms**4
 
     def _refuse_overflow(self, longest_x: float, longest_z: float, like: Array) -> None:
@@ -191,17 +224,16 @@ class Chi2(WidthKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        xp = array_api_compat.array_namespace(X, Z)
         width = self.decided_width
         K, scale = self._scaled_distance(X, Z)
+        xp = array_api_compat.array_namespace(K)
         K *= -widths_per_unit(scale, width, K)
         return xp.exp(K, out=K)
 
     def diag(self, X: Array) -> Array:
         """All ones."""
         self.check(X)
-        xp = array_api_compat.array_namespace(X)
-        return xp.ones((X.shape[0],), dtype=X.dtype, device=array_api_compat.device(X))
+        return ones_a_row(X)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """sum_j (x_j - z_j)^2 / (x_j + z_j), as (n, m)."""
@@ -223,6 +255,8 @@ class Chi2(WidthKernel):
 
 def _directions(X: Array) -> tuple[Array, Array]:
     """Rows of X (n, d) at length 1 (zero rows stay zero), and their lengths (n,)."""
+    if is_sparse(X):
+        return unit_rows(X)
     xp = array_api_compat.array_namespace(X)
     # Each row by its own largest entry first, so that no square over- or underflows.
     largest = xp.maximum(xp.max(X, axis=1), -xp.min(X, axis=1))  # (n,)
@@ -266,6 +300,7 @@ def _longest(norms: Array) -> float:
 
 def _refuse_overflow(logarithm: float, like: Array, what: str, remedy: str) -> None:
     """`InputError` if exp(logarithm) is beyond the dtype of `like`."""
+    like = like.data if is_sparse(like) else like
     xp = array_api_compat.array_namespace(like)
     if logarithm < math.log(float(xp.finfo(like.dtype).max)):
         return

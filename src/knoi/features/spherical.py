@@ -1,0 +1,199 @@
+"""Spherical random Fourier features: polynomial kernels on the unit sphere (Pennington et al.)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.sparse import is_sparse, product
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features.feature_map import FeatureMap
+from knoi.features.frequencies import DRAW_BLOCK, Frequencies, draw_frequencies
+from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial, kernel_from_state
+from knoi.kernels.spherical import to_sphere
+
+# Largest error of the fitted kernel that is accepted, relative to k(x, x).
+TOLERANCE = 0.05
+# Chords, radii and angles that the spectrum is fitted on.
+CHORDS, RADII, ANGLES = 96, 128, 256
+# Radii go up to this many times sqrt(D degree / (1 + coef0)), the scale of the Gaussian that the
+# kernel tends to with growing degree; the fits use them up to 1.9 times.
+LARGEST_RADIUS = 2.5
+
+
+@dataclass(frozen=True)
+class SphericalFourier(FeatureMap):
+    """sqrt(2 c / M) cos(w'u + b), u the row at length 1, w from a spectrum fitted to the kernel.
+
+    On the sphere `SphericalPolynomial` is a function of the chord s = |u - v| in [0, 2]. No
+    positive spectrum has just this function as its transform, so the nearest one is taken:
+    nonnegative weights on radii, by least squares. Inner products tend to the fitted kernel:
+    their error falls to at most `bias` times k(x, x), not to 0, as M grows. The bias is small for
+    degree >= 3 and coef0 >= 1 (the paper's a >= 2), and falls with the degree.
+
+    `Polynomial` is taken for the kernel of rows scaled to the length `width`, whatever that is.
+    """
+
+    kind: ClassVar[str] = "spherical_fourier"
+    kernel: SphericalPolynomial
+    turns: Array  # (d + 2, M): frequencies W, also of the axis of zero rows, and the phases b
+    total: float  # c, the weight of the spectrum: what the fitted kernel has for k(x, x)
+    bias: float  # the largest error of the fitted kernel, relative to k(x, x)
+
+    @classmethod
+    def fit(
+        cls,
+        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        kernel: Kernel,
+        rank: int,
+        seed: int,
+        view: View,
+        *,
+        frequencies: Frequencies = "iid",
+        tolerance: float = TOLERANCE,
+    ) -> Self:
+        """Fit the spectrum and draw from it; the sample only says how many columns there are."""
+        if isinstance(kernel, Polynomial):
+            kernel = SphericalPolynomial(kernel.degree, kernel.coef0)
+        if not isinstance(kernel, SphericalPolynomial):
+            raise InputTypeError(
+                "spherical Fourier features approximate the polynomial kernel of unit vectors, not "
+                f"{kernel.name!r}. Use SphericalPolynomial(...) or Polynomial(...)."
+            )
+        D = int(sample.shape[1]) + 1
+        radii, weights, bias = fit_spectrum(kernel, D)
+        if not bias <= tolerance:
+            raise InputError(
+                f"(cos + {kernel.coef0:.6g})^{kernel.degree} in {D - 1} columns has no positive "
+                f"spectrum near it: the best has an error of {bias:.2g} k(x, x), more than the "
+                f"tolerance of {tolerance:.2g}. Use a larger coef0 or degree, another map such as "
+                "TensorSketch, or accept the error by tolerance=..."
+            )
+        # The frequencies of the Gaussian kernel have uniform directions, which is all that is kept.
+        W, phases = draw_frequencies(RBF(1.0), D, rank, seed, view, frequencies)
+        W *= _draw_radii(radii, weights, rank, seed, view) / np.sqrt(np.sum(W * W, axis=0))
+        total = float(weights.sum()) * (1 + kernel.coef0) ** kernel.degree
+        return cls(kernel, np.concatenate([W, phases[None, :]]), total, bias)
+
+    @property
+    def W(self) -> Array:
+        """Frequencies, (d + 1, M), the last row for the axis of zero rows."""
+        return self.turns[:-1, :]
+
+    @property
+    def n_cols(self) -> int:
+        """Columns of the input, d."""
+        return int(self.turns.shape[0]) - 2
+
+    @property
+    def rank(self) -> int:
+        """Columns of the output, M."""
+        return int(self.turns.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the frequencies."""
+        own: np.dtype[Any] = np.dtype(self.turns.dtype)
+        return own
+
+    def prepare(self, X: Array) -> Array:
+        """Rows at length 1, whether a row is zero, and a one for the phase: (b, d + 2)."""
+        U = to_sphere(X)
+        if is_sparse(U):
+            one = scipy.sparse.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
+            return scipy.sparse.hstack([U, one], format="csr")
+        xp = array_namespace(U)
+        return xp.concat([U, xp.ones_like(U[:, :1])], axis=1)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """The formula, in place, for the asked-for columns."""
+        F = product(prepared, self.turns[:, columns], out=out)  # (b, columns)
+        xp = array_namespace(F)
+        xp.cos(F, out=F)
+        F *= (2 * self.total / self.rank) ** 0.5
+        return F
+
+    def to(self, backend: Backend) -> Self:
+        """Frequencies and phases on the backend."""
+        return replace(self, turns=backend.asarray(self.turns))
+
+    def scratch_per_row(self) -> int:
+        """The prepared row, and it once more while it is made."""
+        return 2 * (self.n_cols + 2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The drawn numbers themselves: no later version has to repeat the draw."""
+        return {
+            "kind": self.kind,
+            "kernel": self.kernel.state_dict(),
+            "turns": self.turns,
+            "total": self.total,
+            "bias": self.bias,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        kernel = kernel_from_state(state["kernel"])
+        assert isinstance(kernel, SphericalPolynomial)
+        return cls(kernel, state["turns"], float(state["total"]), float(state["bias"]))
+
+
+@lru_cache(maxsize=16)  # both views, and every draw, ask for the same
+def fit_spectrum(
+    kernel: SphericalPolynomial, D: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Radii (R,), nonnegative weights (R,), and the largest error, for k / k(x, x) in D dimensions.
+
+    Least squares over a grid of chords; few of the radii get a weight.
+    """
+    s = np.linspace(0.0, 2.0, CHORDS)
+    wanted = (1 - s * s / (2 * (1 + kernel.coef0))) ** kernel.degree
+    largest = LARGEST_RADIUS * np.sqrt(D * kernel.degree / (1 + kernel.coef0))
+    radii = np.linspace(0.0, largest, RADII)
+    waves = mean_wave(s[:, None] * radii, D)  # (CHORDS, RADII)
+    weights, _ = scipy.optimize.nnls(waves, wanted, maxiter=100 * RADII)
+    bias = float(np.max(np.abs(waves @ weights - wanted)))
+    kept = weights > 0
+    radii, weights = radii[kept], weights[kept]
+    for array in (radii, weights):
+        array.setflags(write=False)
+    return radii, weights, bias
+
+
+def mean_wave(z: NDArray[np.float64], D: int) -> NDArray[np.float64]:
+    """E cos(z t), t a coordinate of a uniform unit vector in R^D: the transform of a sphere.
+
+    It is Gamma(D/2) (2/z)^(D/2 - 1) J_(D/2 - 1)(z); but that product over- and underflows from
+    some hundred dimensions on, where an integral over the angle is as exact in any.
+    """
+    # The density cos(a)^(D - 2) of the angle has vanished beyond 9 standard deviations.
+    nodes, weights = np.polynomial.legendre.leggauss(ANGLES)
+    angles = min(np.pi / 2, 9 / np.sqrt(D)) * (nodes + 1) / 2
+    density = weights * np.exp((D - 2) * np.log(np.cos(angles)))
+    density /= density.sum()
+    waves = np.empty_like(z)
+    for i, row in enumerate(z):
+        waves[i] = np.cos(row[:, None] * np.sin(angles)) @ density
+    return waves
+
+
+def _draw_radii(
+    radii: NDArray[np.float64], weights: NDArray[np.float64], rank: int, seed: int, view: View
+) -> NDArray[np.float64]:
+    """Radii of `rank` frequencies in proportion to the weights, (rank,)."""
+    p = weights / weights.sum()
+    blocks = -(-rank // DRAW_BLOCK)
+    drawn = [
+        generator(seed, Purpose.RADII, view, block).choice(radii, DRAW_BLOCK, p=p)
+        for block in range(blocks)
+    ]
+    return np.concatenate(drawn)[:rank]
