@@ -4,16 +4,13 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.side_by_side import SideBySide
-from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
+from knoi.kernels.combined_values import CombinedValues, by_speed, product_of, sum_of
 from knoi.kernels.kernel import (
     Kernel,
     WidthKernel,
@@ -133,11 +130,11 @@ class SumKernel(CompositeKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        return _weighted(self.weights, (part(X, Z) for part in self.parts))
+        return sum_of(self.weights, (part(X, Z) for part in self.parts))
 
     def against(self, Z: Array) -> KernelValues:
         """Every part in its own fast way, where it has one."""
-        fast, slow = _by_speed(self.parts, Z)
+        fast, slow = by_speed(self.parts, Z)
         if not fast:
             return EachTime(self, Z)
         values = [value for _, value in fast]
@@ -152,7 +149,7 @@ class SumKernel(CompositeKernel):
 
     def diag(self, X: Array) -> Array:
         """k(x, x) for the rows of X (n, d), as (n,)."""
-        return _weighted(self.weights, (part.diag(X) for part in self.parts))
+        return sum_of(self.weights, (part.diag(X) for part in self.parts))
 
     def decide_width(self, rule: WidthRule) -> Self:
         """A copy in which every part without a width has what `rule` gives it, times its factor."""
@@ -215,11 +212,11 @@ class ProductKernel(CompositeKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        return _multiplied(part(X, Z) for part in self.parts)
+        return product_of(part(X, Z) for part in self.parts)
 
     def against(self, Z: Array) -> KernelValues:
         """Every part in its own fast way, where it has one."""
-        fast, slow = _by_speed(self.parts, Z)
+        fast, slow = by_speed(self.parts, Z)
         if not fast:
             return EachTime(self, Z)
         values = [value for _, value in fast]
@@ -229,7 +226,7 @@ class ProductKernel(CompositeKernel):
 
     def diag(self, X: Array) -> Array:
         """k(x, x) for the rows of X (n, d), as (n,)."""
-        return _multiplied(part.diag(X) for part in self.parts)
+        return product_of(part.diag(X) for part in self.parts)
 
     def decide_width(self, rule: WidthRule) -> Self:
         """A copy in which every part without a width has what `rule` gives it."""
@@ -290,78 +287,6 @@ def multiplied(one: Kernel, other: Kernel) -> Kernel:
         else:
             parts.append(kernel)
     return scaled(ProductKernel(tuple(parts)), weight)
-
-
-@dataclass(frozen=True)
-class CombinedValues:
-    """Sum (with weights) or product (without) of kernel values against the same landmarks."""
-
-    values: tuple[KernelValues, ...]
-    weights: tuple[float, ...] | None
-    landmarks: Array  # (m, d)
-
-    @cached_property
-    def _rows(self) -> SideBySide:
-        return SideBySide.of(self.values, dense(self.landmarks[:1, :]))
-
-    def prepare(self, X: Array) -> Array:
-        """Rows as all parts want them, side by side."""
-        return self._rows.prepare(X)
-
-    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The first part in place, the others on top of it."""
-        pieces = self._rows.cut(prepared)
-        if out is None and is_sparse(prepared):  # which may be more precise than the landmarks
-            m = len(range(*columns.indices(self.landmarks.shape[0])))
-            out = np.empty((prepared.shape[0], m), self.landmarks.dtype)
-        rooms = [out] + [None] * (len(pieces) - 1)
-        blocks = (
-            value.block(piece, columns, room)
-            for value, piece, room in zip(self.values, pieces, rooms, strict=True)
-        )
-        return _multiplied(blocks) if self.weights is None else _weighted(self.weights, blocks)
-
-    def scratch_per_row(self) -> int:
-        """What the parts take, twice as their rows are copied, and the block that is combined."""
-        parts = sum(value.scratch_per_row() for value in self.values)
-        return 2 * parts + int(self.landmarks.shape[0])
-
-
-def _by_speed(
-    parts: tuple[Kernel, ...], Z: Array
-) -> tuple[list[tuple[int, KernelValues]], list[int]]:
-    """Parts that have a fast way against fixed landmarks, with it; numbers of the others.
-
-    The others then look at the rows together, so that these are not kept once for each of them.
-    """
-    values = list(enumerate(part.against(Z) for part in parts))
-    fast = [(i, value) for i, value in values if not isinstance(value, EachTime)]
-    slow = [i for i, value in values if isinstance(value, EachTime)]
-    return fast, slow
-
-
-def _weighted(weights: tuple[float, ...], values: Iterable[Array]) -> Array:
-    """Weighted sum of arrays of our own, in the first of them."""
-    total = None
-    for weight, value in zip(weights, values, strict=True):
-        if weight != 1.0:
-            value *= weight
-        if total is None:
-            total = value
-        else:
-            total += value
-    return total
-
-
-def _multiplied(values: Iterable[Array]) -> Array:
-    """Product of arrays of our own, in the first of them."""
-    product = None
-    for value in values:
-        if product is None:
-            product = value
-        else:
-            product *= value
-    return product
 
 
 def _expression(kernel: Kernel) -> str:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
-import array_api_compat
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import first_negative
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels.landmark_values import EachTime, KernelValues
 
@@ -79,11 +79,10 @@ class Kernel(ABC):
         """
         if not self.nonnegative:
             return
-        xp = array_api_compat.array_namespace(X)
-        if 0 in X.shape or float(xp.min(X)) >= 0:
+        place = first_negative(X)
+        if place is None:
             return
-        first = int(xp.nonzero(xp.reshape(X < 0, (-1,)))[0][0])
-        i, j = divmod(first, X.shape[1])
+        i, j = place
         raise InputError(
             f"row {first_row + i}, column {j} has {float(X[i, j]):.6g}, but the {self.name} kernel "
             "compares histograms and wants nonnegative values. Pass counts or frequencies, or use "
