@@ -8,6 +8,7 @@ from knoi import KNOI, FourierCCA, KernelCCA
 from knoi.arrays.random import View, seed_of_part
 from knoi.exceptions import InputError
 from knoi.features import (
+    ArcCosineFeatures,
     ConcatenatedMap,
     Identity,
     KernelColumns,
@@ -21,7 +22,17 @@ from knoi.features import (
 from knoi.features.composite import factor_rank, split_rank
 from knoi.features.multiplied import drawn_alike
 from knoi.features.structured import StructuredFourier
-from knoi.kernels import RBF, Cauchy, Laplacian, Linear, Polynomial, ProductKernel, SumKernel
+from knoi.kernels import (
+    RBF,
+    ArcCosine,
+    Cauchy,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    ProductKernel,
+    SumKernel,
+)
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 SUM = 2 * RBF(2.0) + 0.5 * Laplacian(6.0)
@@ -254,15 +265,38 @@ class TestProducts:
     def test_unbiased_feature_by_feature(self, rows):
         assert_unbiased(lambda seed: multiplied(rows, 20, seed), PRODUCT, rows)
 
-    def test_unbiased_with_structured_frequencies(self, rows):
-        def fit_one(sample, kernel, rank, seed, view):
-            fit = StructuredFourier.fit if isinstance(kernel, RBF) else RandomFourier.fit
-            return fit(sample, kernel, rank, seed, view)
+    @pytest.mark.parametrize("other", [fourier, paired])
+    @pytest.mark.parametrize(
+        ("kernel", "fit"),
+        [
+            (Matern(4.0), StructuredFourier.fit),
+            (ArcCosine(0), ArcCosineFeatures.fit),
+            (ArcCosine(1), ArcCosineFeatures.fit),
+        ],
+        ids=["structured", "steps", "ramps"],
+    )
+    def test_unbiased_with_features_of_other_kinds(self, rows, kernel, fit, other):
+        # Pairs as well, as long as the others are not.
+        product = RBF(2.0) * kernel
 
-        features = product_of(rows, rank=20, fit_one=fit_one)
+        def fit_one(sample, part, rank, seed, view):
+            return (other if part == RBF(2.0) else fit)(sample, part, rank, seed, view)
+
+        features = product_of(rows, product, 20, fit_one=fit_one)
         assert isinstance(features, ProductMap)
         assert len(features.parts) == 2
-        assert_unbiased(lambda seed: product_of(rows, PRODUCT, 20, seed, fit_one), PRODUCT, rows)
+        assert_unbiased(lambda seed: product_of(rows, product, 20, seed, fit_one), product, rows)
+
+    def test_error_of_pairs_times_others_falls(self, rows):
+        product = RBF(2.0) * ArcCosine(0)
+
+        def fit_one(sample, part, rank, seed, view):
+            fit = paired if part == RBF(2.0) else ArcCosineFeatures.fit
+            return fit(sample, part, rank, seed, view)
+
+        assert_falls_like_one_over_root_rank(
+            lambda rank, seed: product_of(rows, product, rank, seed, fit_one), product, rows
+        )
 
     def test_of_three(self, rows):
         kernel = RBF(4.0) * Laplacian(16.0) * Cauchy(4.0)
@@ -293,8 +327,8 @@ class TestProducts:
     def test_pairs_may_not_be_multiplied_one_by_one(self, rows):
         parts = tuple(paired(rows, kernel, 20, 0, View.X) for kernel in PRODUCT.parts)
         expected = (
-            r"^the features of a random_fourier map cannot be multiplied one by one: they are not "
-            r"draws of one distribution, each unbiased on its own\. Use TensorMap, which "
+            r"^the features of these maps \(random_fourier\) cannot be multiplied one by one: they "
+            r"are not draws of one distribution, each unbiased on its own\. Use TensorMap, which "
             r"multiplies each with each\.$"
         )
         with pytest.raises(InputError, match=expected):

@@ -10,8 +10,7 @@ from knoi.arrays.random import View, seed_of_part
 from knoi.exceptions import InputError
 from knoi.features.concatenated import ConcatenatedMap
 from knoi.features.feature_map import FeatureMap
-from knoi.features.fourier import RandomFourier
-from knoi.features.multiplied import ProductMap, TensorMap, drawn_alike
+from knoi.features.multiplied import ProductMap, TensorMap, joined, one_by_one
 from knoi.kernels import Kernel, ProductKernel, SumKernel
 
 FitOne = Callable[[Array, Kernel, int, int, View], FeatureMap]
@@ -71,11 +70,10 @@ def fit_product(
             for part, own, own_seed in zip(kernel.parts, ranks, seeds, strict=True)
         )
 
-    few = fit_all(factor_rank(rank, len(seeds)))
-    fourier = all(isinstance(part, RandomFourier) for part in few)
-    if fourier or all(drawn_alike(part) for part in few):
-        return ProductMap.of(fit_all([rank] * len(seeds)))
-    return TensorMap.of(few)
+    parts = fit_all([rank] * len(seeds))
+    if one_by_one(joined(parts)):
+        return ProductMap.of(parts)
+    return TensorMap.of(fit_all(factor_rank(rank, len(seeds))))
 
 
 def split_rank(shares: list[float], rank: int) -> list[int]:

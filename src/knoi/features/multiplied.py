@@ -36,7 +36,7 @@ class ProductMap(FeatureMap):
     two is unbiased; Nystrom features and monomials, which are not random; Maclaurin features, which
     are sorted by degree and of which one is the whole constant term. The features of a sketch are,
     but few of them can hold most of the kernel, and the error would not fall with M. `TensorMap`
-    takes all of these.
+    takes all of these; and one part may be pairs, as each of the two has the others' k_j / M.
     """
 
     kind: ClassVar[str] = "product"
@@ -51,13 +51,13 @@ class ProductMap(FeatureMap):
                 f"the maps of a product have ranks {[part.rank for part in self.parts]}: feature "
                 "by feature, they must have as many. Fit them with the same rank, or use TensorMap."
             )
-        for part in self.parts:
-            if len(self.parts) > 1 and not drawn_alike(part):
-                raise InputError(
-                    f"the features of a {part.kind} map cannot be multiplied one by one: they are "
-                    "not draws of one distribution, each unbiased on its own. Use TensorMap, which "
-                    "multiplies each with each."
-                )
+        if not one_by_one(self.parts):
+            kinds = {part.kind for part in self.parts if not drawn_alike(part)}
+            raise InputError(
+                f"the features of these maps ({', '.join(sorted(kinds))}) cannot be multiplied one "
+                "by one: they are not draws of one distribution, each unbiased on its own. Use "
+                "TensorMap, which multiplies each with each."
+            )
         if self.rows is None:
             object.__setattr__(self, "rows", side_by_side(self.parts))
 
@@ -68,12 +68,7 @@ class ProductMap(FeatureMap):
         Random Fourier maps become one whose frequencies are the sums of theirs: the spectral
         measure of a product of kernels is the convolution of those of its factors.
         """
-        kernel = ProductKernel(tuple(part.kernel for part in parts))
-        fourier = [part for part in parts if isinstance(part, RandomFourier)]
-        others = tuple(part for part in parts if not isinstance(part, RandomFourier))
-        if len(fourier) > 1 and len({part.rank for part in fourier}) == 1:
-            return cls(kernel, (_joined(fourier), *others))
-        return cls(kernel, parts)
+        return cls(ProductKernel(tuple(part.kernel for part in parts)), joined(parts))
 
     @property
     def n_cols(self) -> int:
@@ -233,15 +228,25 @@ def drawn_alike(features: FeatureMap) -> bool:
     return features.kind in DRAWN_ALIKE
 
 
-def _paired(features: RandomFourier) -> bool:
-    """Whether features are cosines and sines: the sine is a cosine with a phase below 0."""
-    return bool((features.phases < 0).any())
+def one_by_one(parts: tuple[FeatureMap, ...]) -> bool:
+    """Whether the features of `parts` may be multiplied one by one: see `ProductMap`."""
+    others = [part for part in parts if not drawn_alike(part)]
+    return len(parts) == 1 or not others or (len(others) == 1 and _paired(others[0]))
 
 
-def _joined(maps: list[RandomFourier]) -> RandomFourier:
-    """The Fourier map of the product of the kernels of `maps`: their frequencies added."""
-    like = next((one for one in maps if not _paired(one)), maps[0])
-    turns = sum(one.turns for one in maps)
+def joined(parts: tuple[FeatureMap, ...]) -> tuple[FeatureMap, ...]:
+    """The maps, those of Fourier features as one for the product of their kernels."""
+    fourier = [part for part in parts if isinstance(part, RandomFourier)]
+    if len(fourier) < 2 or len({part.rank for part in fourier}) > 1:
+        return parts
+    like = next((one for one in fourier if not _paired(one)), fourier[0])
+    turns = sum(one.turns for one in fourier)
     turns[-1, :] = like.turns[-1, :]
     # The kernel it names is one of the factors only: who joins knows of what kernel the map is.
-    return replace(like, turns=turns)
+    one = replace(like, turns=turns)
+    return (one, *(part for part in parts if not isinstance(part, RandomFourier)))
+
+
+def _paired(features: FeatureMap) -> bool:
+    """Whether features are cosines and sines: the sine is a cosine with a phase below 0."""
+    return isinstance(features, RandomFourier) and bool((features.phases < 0).any())
