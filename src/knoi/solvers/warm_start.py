@@ -61,7 +61,7 @@ class _Leading:
 
     @classmethod
     def of(cls, features: FeatureMap, r: int, backend: Backend, sample: Array) -> "_Leading":
-        if is_sparse(sample) and isinstance(features, Identity):
+        if is_sparse(sample) and isinstance(features, Identity) and features.rank > FEATURES:
             # The first columns of a vocabulary may hardly occur: take those that vary most.
             columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
             return cls(features, r, None, backend, columns)
