@@ -23,8 +23,9 @@ from knoi.arrays.sparse import same_rows
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
 from knoi.data.views import open_view
+from knoi.engine import Serial
 from knoi.exceptions import InputError, MemoryBudgetError, ModelFileError, NonFiniteError
-from knoi.features import KernelColumns, Nystrom, map_from_state
+from knoi.features import Identity, KernelColumns, Nystrom, map_from_state
 from knoi.kernels import (
     RBF,
     ArcCosine,
@@ -37,6 +38,7 @@ from knoi.kernels import (
     default_width,
 )
 from knoi.persistence import flatten_state, unflatten_state
+from knoi.solvers.precondition import LowRank
 from tests.topics import TOPICS, two_languages
 
 N, D = 1050, 60
@@ -525,6 +527,16 @@ class TestManyColumns:
         tracemalloc.stop()
         assert peak < 1500 * 50_000 * 4
         assert model.score(X[1500:], Y[1500:]) > 0.9 * TOPICS * correlation
+
+    @pytest.mark.parametrize("n_cols", [40, 900], ids=["more rows", "more columns"])
+    def test_the_preconditioner_of_sparse_rows_is_that_of_dense_ones(self, n_cols):
+        X, _, _ = two_languages(300, n_cols, dtype=np.float64)
+        fit = (Identity(n_cols), X, 100, 1e-6, numpy_backend("float64"), Serial())
+        sparse, dense = (LowRank.fit(fit[0], rows, *fit[2:]) for rows in (X, X.toarray()))
+        G = np.random.default_rng(0).standard_normal((n_cols, 2))
+        expected = dense(G, G)
+        assert np.abs(expected - G).max() > 0.1  # it does something
+        np.testing.assert_allclose(sparse(G, G), expected, atol=1e-9)
 
     def test_a_constant_view_is_seen(self):
         assert same_rows(csr(np.tile([0.0, 2.0, 0.0, 1.0], (5, 1))))
