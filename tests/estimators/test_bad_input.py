@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA, kernels
 from knoi.estimators import ESTIMATORS
 from knoi.exceptions import (
     InputError,
@@ -18,6 +18,7 @@ from knoi.exceptions import (
     SourceFormatError,
     SourceNotFoundError,
 )
+from knoi.features import Identity
 from knoi.kernels import RBF, Chi2
 
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -29,7 +30,7 @@ INCOMPLETE = (
 UNBOUNDED = (
     "CCA needs finite values. Drop the row or clip the value (e.g. numpy.clip) before fitting."
 )
-KERNELS = "'arccosine', 'cauchy', 'chi2', 'laplacian', 'linear', 'matern', 'polynomial', 'rbf'"
+KERNELS = ", ".join(map(repr, sorted(kernels.KERNELS)))
 
 
 def small(estimator, **params):
@@ -363,11 +364,30 @@ PARAMETERS = [
         "an instance such as RBF(width=1.0).",
     ),
     (
+        FourierCCA(approximation="hadamard", paired=True),
+        InputError,
+        "paired=True with approximation='hadamard': it is for 'fourier'. Leave it out; "
+        "'orthogonal', 'qmc' and 'hadamard' are paired anyway.",
+    ),
+    (
+        FourierCCA(approximation=("fourier", "hadamard"), kernel=("rbf", "laplacian")),
+        InputError,
+        "view Y: 'hadamard' features turn frequencies in all directions alike, but those of the "
+        "laplacian kernel keep to the axes. Use 'fourier' or 'qmc' with it, or an isotropic "
+        "kernel, 'rbf' or 'matern'.",
+    ),
+    (
+        FourierCCA(approximation=Identity(2)),
+        InputError,
+        "the feature map of X takes 2 columns but X has 6. Pass a map fitted on the columns of the "
+        "data.",
+    ),
+    (
         FourierCCA(kernel=("rbf", "linear")),
         InputTypeError,
-        "random Fourier features need a stationary kernel, not 'linear': its frequencies come from "
-        "the kernel's Fourier transform. Use 'rbf', 'laplacian', 'cauchy' or 'matern', or a "
-        "Nystrom approximation, which takes any kernel.",
+        "view Y: random Fourier features need a stationary kernel, not 'linear': its frequencies "
+        "come from the kernel's Fourier transform. Use 'rbf', 'laplacian', 'cauchy' or 'matern', "
+        "or a Nystrom approximation, which takes any kernel.",
     ),
     (
         NystromCCA(landmarks="dpp"),

@@ -26,8 +26,10 @@ from knoi.exceptions import (
     NonFiniteError,
 )
 from knoi.features import Identity, KernelColumns, RandomFourier
+from knoi.features.approximations import APPROXIMATIONS
 from knoi.kernels import RBF, Chi2
 
+NAMES = ", ".join(map(repr, ("auto", "nystrom", *APPROXIMATIONS)))
 SOLVERS = {
     "columns": {},
     "low_rank": {"approximation": "fourier"},
@@ -524,25 +526,25 @@ PARAMETERS = [
         "(a few thousand is usual) or lower n_components.",
     ),
     (
-        {"approximation": "random"},
+        {"approximation": "chance"},
         InputError,
-        "approximation='random': wanted one of 'auto', 'nystrom', 'fourier'.",
+        f"approximation='chance': wanted one of {NAMES}, or a fitted feature map.",
     ),
     (
         {"approximation": None},
         InputError,
-        "approximation=None: wanted one of 'auto', 'nystrom', 'fourier'.",
+        f"approximation=None: wanted one of {NAMES}, or a fitted feature map.",
     ),
     (
         {"approximation": ("fourier", 3)},
         InputError,
-        "approximation=3: wanted one of 'auto', 'nystrom', 'fourier'.",
+        f"approximation=3: wanted one of {NAMES}, or a fitted feature map.",
     ),
     (
         {"approximation": RandomFourier},
         InputTypeError,
         "approximation=RandomFourier is a class: wanted a fitted map, e.g. RandomFourier.fit(...), "
-        "or one of 'auto', 'nystrom', 'fourier'.",
+        f"or a name: {NAMES}.",
     ),
     (
         {"approximation": (a_map(5), "fourier")},

@@ -18,7 +18,7 @@ from knoi.estimators import stochastic
 from knoi.estimators.plan import Request, Sizes, make_plan
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
-from knoi.kernels import RBF
+from knoi.kernels import RBF, Laplacian, Polynomial
 from knoi.solvers import precondition, warm_start
 
 GIB = 2**30
@@ -97,7 +97,7 @@ def request(rank, L=50, **asked):
         "n_components": L,
         "rank": (rank, rank),
         "approximation": ("auto", "auto"),
-        "stationary": (True, True),
+        "kernels": (RBF(), RBF()),
         "precondition": "auto",
         "batch_size": None,
         "extra_directions": None,
@@ -108,22 +108,29 @@ def request(rank, L=50, **asked):
 
 
 class TestThePlan:
-    def test_landmarks_where_their_matrices_fit_else_fourier_features(self):
+    def test_landmarks_where_their_matrices_fit_else_random_features(self, caplog):
+        caplog.set_level("INFO", "knoi")
         few = make_plan(request(4000), sizes(10**6, 3 * GIB), 0)
         assert few.approximation == ("nystrom", "nystrom")
         assert few.precondition == ("columns", "columns")
         assert few.batch_size == 4000
         many = make_plan(request(100_000), sizes(10**6, 3 * GIB), 0)
-        assert many.approximation == ("fourier", "fourier")
+        assert many.approximation == ("hadamard", "hadamard")
+        assert caplog.messages[0].startswith("view X: approximation='nystrom', because kernel ")
+        assert caplog.messages[2] == (
+            "view X: approximation='hadamard', because the 100000 x 100000 matrix of kernel "
+            "columns would not fit 614.4 MiB; with 392 columns, frequencies from Hadamard "
+            "transforms cost a fraction of dense ones and have less error."
+        )
         assert many.precondition == ("low_rank", "low_rank")
         assert many.batch_size == 2500
         roomy = make_plan(request(100_000), sizes(10**6, 1000 * GIB), 0)
         assert roomy.approximation == ("nystrom", "nystrom")
 
-    def test_a_kernel_without_frequencies_keeps_landmarks(self):
-        asked = request(100_000, stationary=(True, False))
+    def test_every_kernel_has_its_own_features(self):
+        asked = request(100_000, kernels=(Laplacian(), Polynomial()))
         plan = make_plan(asked, sizes(10**6, 3 * GIB), 0)
-        assert plan.approximation == ("fourier", "nystrom")
+        assert plan.approximation == ("qmc", "tensor_sketch")
         assert plan.precondition == ("low_rank", "low_rank")
 
     def test_features_are_kept_where_there_is_room(self):

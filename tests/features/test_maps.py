@@ -64,7 +64,7 @@ class TestEveryMap(FeatureMapContract):
 def test_a_map_of_an_unknown_kind_is_refused():
     expected = (
         r"^the model uses a feature map of kind 'wavelet', which this version of knoi does not "
-        r"know \(it knows identity, kernel_columns, nystrom, random_fourier\)\. "
+        r"know \(it knows .*identity, kernel_columns, .*\)\. "
         r"Upgrade knoi to read it\.$"
     )
     with pytest.raises(ModelFileError, match=expected):

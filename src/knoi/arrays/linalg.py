@@ -56,7 +56,7 @@ def whitener(S: Array, r: float, precision: float, backend: Backend) -> Whitener
     S *= scale[:, None]
     S *= scale[None, :]
     S[diagonal, diagonal] = backend.asarray(live, "float64")
-    noise = 16 * precision * len(d) ** 0.5
+    noise = 32 * precision * len(d) ** 0.5
     # r d^2 is the least eigenvalue of the scaled matrix: above the noise, Cholesky cannot fail.
     if live.all() and r * float(np.min(d)) ** 2 > noise:
         return Whitener(backend, scale, backend.cholesky(S), triangular=True)

@@ -5,12 +5,13 @@ from typing import Any
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import same_rows
 from knoi.data.pairs import PairSource
+from knoi.estimators.approximation import fitted
 from knoi.estimators.knoi_parameters import approximation
 from knoi.estimators.parameters import kernels_for, one_per_view
 from knoi.estimators.plan import Plan
 from knoi.estimators.training import Maps
 from knoi.exceptions import InputError
-from knoi.features import FeatureMap, Identity, KernelColumns, RandomFourier
+from knoi.features import FeatureMap, Identity, KernelColumns
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.kernels import Kernel
 
@@ -32,10 +33,11 @@ def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
             maps.append(given[view])
         elif name == "identity":
             maps.append(Identity(pairs.n_cols[view]))
-        elif name == "fourier":
-            maps.append(RandomFourier.fit(samples[view], kernel, rank, plan.seed, view))
-        else:
+        elif name == "nystrom":
             maps.append(_columns(pairs, kernel, rank, view, plan.seed, model.landmarks))
+        else:
+            L = model.n_components
+            maps.append(fitted(name, samples[view], kernel, rank, plan.seed, view, L))
     return maps[0], maps[1]
 
 

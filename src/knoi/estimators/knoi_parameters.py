@@ -7,6 +7,8 @@ from knoi.arrays.random import View
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks.stopping import CONVERGED, EarlyStop
 from knoi.data.pairs import PairSource
+from knoi.estimators.approximation import approximation as approximation_of
+from knoi.estimators.approximation import check_given
 from knoi.estimators.parameters import (
     at_least_zero,
     count,
@@ -20,12 +22,12 @@ from knoi.estimators.parameters import (
 )
 from knoi.estimators.plan import Request
 from knoi.estimators.training import StepParameters
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import FeatureMap
-from knoi.kernels import Linear, StationaryKernel, resolve
+from knoi.kernels import Linear, resolve
 from knoi.solvers.loop import Run
 
-APPROXIMATIONS = ("auto", "nystrom", "fourier")
+NOT_RANDOM = ("auto", "nystrom")  # approximations besides random features
 PRECONDITIONERS = ("auto", "columns", "low_rank", None)
 
 
@@ -80,7 +82,7 @@ def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
     for view, kernel, one in zip(View, kernels, asked, strict=True):
         rank = rank_for(model.rank, L)
         if isinstance(one, FeatureMap):
-            _check_map(one, view, pairs.n_cols[view], L)
+            check_given(one, view, pairs.n_cols[view], L)
             name, rank = "given", one.rank
         elif one == "auto" and isinstance(kernel, Linear):
             name = "identity"
@@ -100,7 +102,7 @@ def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
         n_components=L,
         rank=(ranks[0], ranks[1]),
         approximation=(names[0], names[1]),
-        stationary=tuple(isinstance(one, StationaryKernel) for one in kernels),  # type: ignore[arg-type]
+        kernels=kernels,
         precondition=_one_of("precondition", model.precondition, PRECONDITIONERS),
         batch_size=b,
         extra_directions=None if extra is None else whole("extra_directions", extra),
@@ -112,14 +114,7 @@ def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
 
 def approximation(name: str, value: Any) -> Any:
     """A name that is known, or a fitted feature map."""
-    if isinstance(value, FeatureMap):
-        return value
-    if isinstance(value, type) and issubclass(value, FeatureMap):
-        raise InputTypeError(
-            f"{name}={value.__name__} is a class: wanted a fitted map, e.g. {value.__name__}.fit("
-            "...), or one of 'auto', 'nystrom', 'fourier'."
-        )
-    return _one_of(name, value, APPROXIMATIONS)
+    return approximation_of(name, value, others=NOT_RANDOM)
 
 
 def _map_bytes(asked: Any) -> int:
@@ -139,17 +134,3 @@ def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
 
 def _optional(check: Any, name: str, value: Any) -> Any:
     return None if value is None else check(name, value)
-
-
-def _check_map(features: FeatureMap, view: View, n_cols: int, n_components: int) -> None:
-    name = "XY"[view]
-    if features.n_cols != n_cols:
-        raise InputError(
-            f"the feature map of {name} takes {features.n_cols} columns but {name} has {n_cols}. "
-            "Pass a map fitted on the columns of the data."
-        )
-    if features.rank < n_components:
-        raise InputError(
-            f"the feature map of {name} has rank {features.rank}, below "
-            f"n_components={n_components}. Pass a map of higher rank, or lower n_components."
-        )

@@ -4,6 +4,8 @@ A plan is plain values, so that a checkpoint can carry it: a run resumed where l
 to be free must still take the same steps.
 """
 
+import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,11 +13,16 @@ from knoi.arrays.backend import Backend
 from knoi.arrays.blocks import format_bytes
 from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, MemoryBudgetError
+from knoi.features.approximations import DENSE, FITS, numbers_kept
+from knoi.features.choice import choose
+from knoi.kernels import Kernel
 from knoi.solvers import warm_start
 from knoi.solvers.noi import BLOCK_COLUMNS, TILE_ROWS
 from knoi.solvers.precondition import Columns, LowRank
 
-Approximation = Literal["nystrom", "fourier", "identity", "given"]
+logger = logging.getLogger("knoi")
+
+Approximation = str  # "nystrom", "identity", "given", or a name of random features
 Precondition = Literal["columns", "low_rank"]
 
 # The paper's minibatch, and the largest of the accelerated solver; in between it has as many rows
@@ -79,7 +86,7 @@ class Request:
     n_components: int
     rank: tuple[int, int]
     approximation: tuple[str, str]  # "auto" where the plan is to choose
-    stationary: tuple[bool, bool]
+    kernels: tuple[Kernel, Kernel]
     precondition: str | None
     batch_size: int | None
     extra_directions: int | None
@@ -136,7 +143,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
     L = request.n_components
     directions = max(L, min(L + extra, *rank, batch_size - 1))
-    maps = [_map_bytes(sizes, v, views[v][0], rank[v], request.map_bytes[v]) for v in (0, 1)]
+    maps = [_map_bytes(request, sizes, v, views[v][0], rank[v]) for v in (0, 1)]
     held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
     batch += 6 * 8 * batch_size * directions
@@ -148,7 +155,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         needed = max(needed, held + start)
     if needed > sizes.budget:
         remedy = "Lower rank or batch_size, or raise memory_budget."
-        if "fourier" in approximation and 2 * sum(maps) > needed:
+        if set(approximation) & set(DENSE) and 2 * sum(maps) > needed:
             remedy = MANY_COLUMNS.format(instead="Set approximation='nystrom'")
         raise MemoryBudgetError(
             f"KNOI with rank {max(rank)} and minibatches of {batch_size} rows needs about "
@@ -196,11 +203,19 @@ def _choose_view(
     """Feature map, rank and preconditioner of one view."""
     asked, rank = request.approximation[v], request.rank[v]
     # A triangle a view may take two fifths of the budget, both together.
-    columns_fit = Columns.bytes_needed(min(rank, n_train), sizes.itemsize) <= sizes.budget // 5
+    columns, room = Columns.bytes_needed(min(rank, n_train), sizes.itemsize), sizes.budget // 5
+    columns_fit = columns <= room
     if asked == "auto":
-        # Landmarks of sparse rows are sparse; frequencies are not.
-        columns = columns_fit or not request.stationary[v] or sizes.sparse[v] is not None
-        asked = "nystrom" if columns else "fourier"
+        choice = choose(
+            request.kernels[v],
+            sizes.n_cols[v],
+            min(rank, n_train),
+            sparse=sizes.sparse[v] is not None,
+            columns_bytes=columns,
+            room=room,
+        )
+        asked = choice.name
+        logger.info("view %s: approximation=%r, because %s.", "XY"[v], asked, choice.reason)
     if asked == "nystrom":
         rank = min(rank, n_train)
     if asked == "identity":
@@ -234,19 +249,24 @@ def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
     return b
 
 
-def fourier_bytes(n_cols: tuple[int, int], rank: int) -> int:
+def fourier_bytes(n_cols: Sequence[int], rank: int) -> int:
     """Frequencies of both views as they are drawn, and those of one twice while they are joined."""
     return 8 * rank * (sum(n_cols) + max(n_cols))
 
 
-def _map_bytes(sizes: Sizes, v: int, approximation: Approximation, rank: int, given: int) -> int:
+def _map_bytes(
+    request: Request, sizes: Sizes, v: int, approximation: Approximation, rank: int
+) -> int:
     """The feature map of a view, as it was made and as it is used."""
     sparse = sizes.sparse[v]
-    if sparse is None or approximation == "fourier":
-        return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
-    if approximation == "nystrom":
+    if approximation == "nystrom" and sparse is not None:
         return 2 * (sparse + 2 * sizes.itemsize) * rank
-    return 2 * given
+    if approximation in FITS or approximation == "random":
+        kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
+        return 2 * kept * sizes.itemsize
+    if sparse is None:
+        return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
+    return 2 * request.map_bytes[v]
 
 
 def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:

@@ -8,6 +8,7 @@ from knoi.arrays.blocks import budget_or_default, even_slices, format_bytes, row
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.approximation import approximation, check_given, fitted
 from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
 from knoi.estimators.parameters import (
     check_domain,
@@ -21,6 +22,7 @@ from knoi.estimators.parameters import (
 from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
+from knoi.features.approximations import DENSE
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.projection import Projection, ViewProjection
 from knoi.solvers.exact import solve_primal
@@ -255,12 +257,23 @@ class FourierCCA(MomentCCA):
     rank : int, default=2000
         Number of random features a view, M. Accuracy and cost grow with it (time N M^2).
     kernel : str, Kernel or a pair of these, default="rbf"
-        A stationary kernel: "rbf", "laplacian", "cauchy", "matern".
+        With the default `approximation` a stationary kernel: "rbf", "laplacian", "cauchy",
+        "matern".
     width : float, "median" or a pair of these, default="median"
         Length scale of kernels that were given none; "median" takes the median distance among 4000
         rows, each view its own.
+    approximation : str, FeatureMap, or a pair of these, default="fourier"
+        The random features. "fourier": independent frequencies, as published. "random": those that
+        suit the kernel best, for any kernel that has some, sums and products too. For "rbf" and
+        "matern": "orthogonal" (less error), "hadamard" (less error, and a fraction of the time at
+        hundreds of columns), "fastfood", "hashed_fourier" (for sparse data of very many columns);
+        "qmc" for any stationary kernel (much less error at few columns). For "polynomial":
+        "tensor_sketch", "maclaurin", "compact_maclaurin", "spherical". "arccosine"; "taylor"
+        (for "rbf", few columns or sparse rows); "additive" (for "additive_chi2", "intersection" and
+        "chi2"). A fitted feature map is used as it is.
     paired : bool, default=False
-        Use each frequency as a cosine and a sine instead of a cosine with random phase.
+        With "fourier": use each frequency as a cosine and a sine instead of a cosine with random
+        phase. "orthogonal", "qmc" and "hadamard" always do.
     reg : float or pair of floats, default=1e-6
         Regularisation relative to the total variance of the features of the view:
         r_x = reg * trace(Sigma_xx). Raise it when held-out correlation falls short of training.
@@ -296,6 +309,7 @@ class FourierCCA(MomentCCA):
         rank: int = 2000,
         kernel: Any = "rbf",
         width: Any = "median",
+        approximation: Any = "fourier",
         paired: bool = False,
         reg: Any = 1e-6,
         random_state: Any = None,
@@ -307,6 +321,7 @@ class FourierCCA(MomentCCA):
         self.rank = rank
         self.kernel = kernel
         self.width = width
+        self.approximation = approximation
         self.paired = paired
         self.reg = reg
         self.random_state = random_state
@@ -317,22 +332,35 @@ class FourierCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
-        flag("paired", self.paired)
-        self._check_frequencies(pairs, rank)
+        asked = one_per_view("approximation", self.approximation, approximation)
+        if flag("paired", self.paired) and asked != ("fourier", "fourier"):
+            raise InputError(
+                f"paired=True with approximation={self.approximation!r}: it is for 'fourier'. "
+                "Leave it out; 'orthogonal', 'qmc' and 'hadamard' are paired anyway."
+            )
+        self._check_frequencies(pairs, asked, rank)
         kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
-        x, y = (
-            RandomFourier.fit(sample, kernel, rank, seed, view, paired=self.paired)
-            for sample, kernel, view in zip(samples, kernels, View, strict=True)
-        )
-        return x, y
+        maps: list[FeatureMap] = []
+        for view, one, sample, kernel in zip(View, asked, samples, kernels, strict=True):
+            if isinstance(one, FeatureMap):
+                check_given(one, view, pairs.n_cols[view], self.n_components)
+                maps.append(one)
+            elif self.paired:
+                maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=True))
+            else:
+                maps.append(fitted(one, sample, kernel, rank, seed, view, self.n_components))
+        return maps[0], maps[1]
 
-    def _check_frequencies(self, pairs: PairSource, rank: int) -> None:
+    def _check_frequencies(self, pairs: PairSource, asked: tuple[Any, Any], rank: int) -> None:
         """Refuse to draw what would not fit beside anything else."""
+        dense = [d for d, one in zip(pairs.n_cols, asked, strict=True) if one in DENSE]
+        if not dense:
+            return
         budget = budget_or_default(self.memory_budget, available_ram())
-        needed = fourier_bytes(pairs.n_cols, rank)
+        needed = fourier_bytes(dense, rank)
         if needed > budget:
             raise MemoryBudgetError(
-                f"{rank} random Fourier features of {max(pairs.n_cols)} columns need about "
+                f"{rank} random Fourier features of {max(dense)} columns need about "
                 f"{format_bytes(needed)} but memory_budget is {format_bytes(budget)}. "
                 + MANY_COLUMNS.format(instead="Use NystromCCA")
             )

@@ -67,10 +67,12 @@ class KNOI(BaseCCA):
         (with `precondition=None`: NOI, and AppGrad at `time_constant=0`).
     width : float, "median" or a pair of these, default="median"
         As in `FourierCCA`.
-    approximation : {"auto", "nystrom", "fourier"}, FeatureMap, or a pair of these, default="auto"
+    approximation : str, FeatureMap, or a pair of these, default="auto"
         "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
-        time; "fourier": random Fourier features. "auto" takes "nystrom" where its rank x rank
-        matrices fit the memory, else "fourier". A fitted feature map is used as it is.
+        time. "fourier": random Fourier features, as published. Any other name of `FourierCCA`;
+        "random" takes the features that suit the kernel. "auto" takes "nystrom" where its
+        rank x rank matrices fit the memory, else "random", and says why to the logger "knoi". A
+        fitted feature map is used as it is.
     landmarks : str, default="uniform"
         How "nystrom" chooses them: "uniform", at random; "kmeans", centres of clusters, slower and
         more accurate at a given rank; "kmeans++" or "randomly_pivoted_cholesky", where some groups

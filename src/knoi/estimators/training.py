@@ -86,7 +86,9 @@ class Training:
         backend: Backend,
         engine: Engine,
     ) -> None:
-        self.plan = plan
+        # A map may have fewer features than were asked for: monomials, distinct landmarks.
+        ranks = maps[0].rank, maps[1].rank
+        self.plan = replace(plan, rank=ranks, directions=min(plan.directions, *ranks))
         self.n_components = n_components
         self.backend = backend
         self.engine = engine

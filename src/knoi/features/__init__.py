@@ -13,6 +13,7 @@ from knoi.features.maclaurin import RandomMaclaurin
 from knoi.features.multiplied import ProductMap, TensorMap
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.features.spherical import SphericalFourier
+from knoi.features.structured import StructuredFourier
 from knoi.features.taylor import Taylor
 from knoi.features.tensor_sketch import TensorSketch
 
@@ -31,6 +32,7 @@ __all__ = [
     "RandomFourier",
     "RandomMaclaurin",
     "SphericalFourier",
+    "StructuredFourier",
     "Taylor",
     "TensorMap",
     "TensorSketch",

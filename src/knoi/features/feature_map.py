@@ -88,8 +88,14 @@ class FeatureMap(ABC):
         return self.block(self.prepare(X), slice(0, self.rank))
 
     def slices(self, largest: int) -> list[slice]:
-        """Blocks of at most `largest` columns that together are all of them."""
-        return even_slices(self.rank, largest)
+        """Blocks of at most `largest` columns that together are all of them.
+
+        They begin where columns that are made together do, if so many are allowed.
+        """
+        if self.grain == 1 or largest < self.grain:
+            return even_slices(self.rank, largest)
+        step = largest - largest % self.grain
+        return [slice(s, min(s + step, self.rank)) for s in range(0, self.rank, step)]
 
 
 def refuse_non_finite(X: Array) -> None:

@@ -195,11 +195,6 @@ class StructuredFourier(FeatureMap):
         T *= self.scale[block]
         return T
 
-    def slices(self, largest: int) -> list[slice]:
-        """Blocks of columns that are whole blocks of the map, where these are small enough."""
-        step = largest - largest % self.grain or largest
-        return [slice(s, min(s + step, self.rank)) for s in range(0, self.rank, step)]
-
     def to(self, backend: Backend) -> Self:
         """What was drawn, on the backend."""
         place = backend.asarray

@@ -1,0 +1,161 @@
+"""Names of approximations: every name makes a map of its kernel, and what `auto` says."""
+
+import numpy as np
+import pytest
+
+from knoi.arrays.random import View
+from knoi.exceptions import InputError
+from knoi.features import ConcatenatedMap, CountSketch, Identity, RandomFourier, StructuredFourier
+from knoi.features.approximations import (
+    APPROXIMATIONS,
+    FITS,
+    approximate,
+    numbers_kept,
+    suited_to,
+)
+from knoi.features.choice import choose
+from knoi.kernels import (
+    RBF,
+    AdditiveChi2,
+    ArcCosine,
+    Cauchy,
+    Chi2,
+    Intersection,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    SphericalPolynomial,
+)
+
+EVERY = {
+    "fourier": [RBF(1.0), Laplacian(2.0), Cauchy(1.0), Matern(1.0)],
+    "orthogonal": [RBF(1.0), Matern(1.0)],
+    "qmc": [RBF(1.0), Laplacian(2.0), Cauchy(1.0), Matern(1.0)],
+    "hadamard": [RBF(1.0), Matern(1.0)],
+    "fastfood": [RBF(1.0), Matern(1.0)],
+    "hashed_fourier": [RBF(1.0), Matern(1.0)],
+    "tensor_sketch": [Polynomial(1.0, 2)],
+    "maclaurin": [Polynomial(1.0, 2)],
+    "compact_maclaurin": [Polynomial(1.0, 2)],
+    "spherical": [SphericalPolynomial(4)],
+    "arccosine": [ArcCosine(1)],
+    "taylor": [RBF(1.0)],
+    "additive": [AdditiveChi2(), Intersection(), Chi2(1.0)],
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return np.random.default_rng(0).uniform(0.0, 0.6, (40, 4))
+
+
+def error(features, kernel, X):
+    Phi, exact = features.transform(X), kernel(X, X)
+    return np.sqrt(np.mean((Phi @ Phi.T - exact) ** 2) / np.mean(exact**2))
+
+
+def test_every_name_is_tried():
+    assert set(EVERY) == set(FITS)
+    assert set(APPROXIMATIONS) == {"random", *FITS}
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [(name, kernel) for name, several in EVERY.items() for kernel in several],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_name_is_a_map_of_its_kernel(rows, name, kernel):
+    features = approximate(name, rows, kernel, 1000, 0, View.X)
+    assert features.kernel == kernel
+    assert features.rank <= 1000
+    # Random features of rank 1000 are within 1 / sqrt(1000) of the kernel, by a small factor.
+    assert error(features, kernel, rows) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n_cols", "name"),
+    [
+        (RBF(), 3, "qmc"),
+        (RBF(), 50, "orthogonal"),
+        (Matern(), 392, "hadamard"),
+        (Laplacian(), 392, "qmc"),
+        (Laplacian(), 5000, "fourier"),
+        (Polynomial(), 10, "tensor_sketch"),
+        (Chi2(), 10, "additive"),
+        (ArcCosine(), 10, "arccosine"),
+        (Linear(), 10, "identity"),
+        (RBF() + Polynomial(), 10, "random"),
+    ],
+    ids=str,
+)
+def test_what_suits(kernel, n_cols, name):
+    assert suited_to(kernel, n_cols) == name
+
+
+def test_sums_and_products_are_made_of_what_suits_their_parts(rows):
+    kernel = 2.0 * RBF(1.0) + Polynomial(1.0, 2) + Linear()
+    features = approximate("random", rows, kernel, 2000, 0, View.X)
+    assert isinstance(features, ConcatenatedMap)
+    assert isinstance(features.parts[0], RandomFourier)
+    assert isinstance(features.parts[2], Identity)
+    assert error(features, kernel, rows) < 0.15
+    product = RBF(1.0) * Matern(2.0)
+    assert error(approximate("random", rows, product, 2000, 0, View.X), product, rows) < 0.15
+
+
+def test_a_linear_part_of_more_columns_than_features_is_hashed():
+    X = np.random.default_rng(0).standard_normal((20, 300))
+    assert isinstance(approximate("random", X, Linear(), 100, 0, View.X), CountSketch)
+    assert isinstance(approximate("random", X, RBF(20.0), 100, 0, View.X), StructuredFourier)
+
+
+def test_a_kernel_without_random_features_is_refused():
+    class Own(Kernel):
+        name = "own"
+
+        def __call__(self, X, Z):
+            raise AssertionError
+
+        def diag(self, X):
+            raise AssertionError
+
+    expected = r"^there are no random features for the own kernel\. Use 'nystrom', which takes any "
+    with pytest.raises(InputError, match=expected):
+        suited_to(Own(), 10)
+    assert choose(Own(), 10, 100, sparse=False, columns_bytes=2, room=1).name == "nystrom"
+
+
+def test_what_is_planned_is_what_is_kept(rows):
+    for name, kernels in EVERY.items():
+        features = approximate(name, rows, kernels[0], 1000, 0, View.X)
+        kept = sum(
+            np.asarray(v).size for v in features.state_dict().values() if isinstance(v, np.ndarray)
+        )
+        assert kept <= 2 * numbers_kept(name, kernels[0], 4, 1000)
+
+
+class TestChoice:
+    def choose(self, kernel=RBF(), n_cols=392, sparse=False, room=10**9):  # noqa: B008
+        return choose(kernel, n_cols, 20_000, sparse=sparse, columns_bytes=1_600_000_000, room=room)
+
+    def test_columns_where_they_fit(self):
+        choice = self.choose(room=2 * 10**9)
+        assert choice.name == "nystrom"
+        assert "20000 x 20000 matrix (1.5 GiB) fits the 1.9 GiB it may take" in choice.reason
+
+    def test_else_random_features(self):
+        choice = self.choose()
+        assert choice.name == "hadamard"
+        assert "would not fit 953.7 MiB; with 392 columns" in choice.reason
+
+    def test_sparse_rows_keep_landmarks(self):
+        assert self.choose(sparse=True).name == "nystrom"
+        assert "rows are sparse" in self.choose(sparse=True).reason
+
+    @pytest.mark.parametrize("kernel", [Polynomial(), ArcCosine(), Laplacian()], ids=str)
+    def test_every_choice_has_a_reason(self, kernel):
+        choice = self.choose(kernel)
+        assert choice.name == suited_to(kernel, 392)
+        assert "{" not in choice.reason
