@@ -10,6 +10,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.fast import exponential
 from knoi.arrays.sparse import (
     as_csr,
     inner_blocks,
@@ -118,9 +119,8 @@ class GaussianValues:
             K = prepared @ self.landmarks[:, columns]
             K -= self.shift[columns]
             return _exponential(K, self.landmarks.dtype, out)
-        xp = array_namespace(prepared)
-        K = xp.matmul(prepared, self.landmarks[:, columns], out=out)
-        return xp.exp(K, out=K)
+        matmul = array_namespace(prepared).matmul
+        return exponential(matmul(prepared, self.landmarks[:, columns], out=out))
 
     def _prepare_sparse(self, X: Array) -> Array:
         """As it says, but x is not centred; float64, as its products must be."""
@@ -212,4 +212,4 @@ def _exponential(K: NDArray[np.float64], dtype: Any, out: Array | None) -> Array
     if out is None:
         out = np.empty(K.shape, dtype)
     out[...] = K
-    return np.exp(out, out=out)
+    return exponential(out)
