@@ -2,10 +2,18 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from knoi.arrays.random import View
 from knoi.exceptions import InputError
-from knoi.features import ConcatenatedMap, CountSketch, Identity, RandomFourier, StructuredFourier
+from knoi.features import (
+    Chain,
+    ConcatenatedMap,
+    CountSketch,
+    Identity,
+    RandomFourier,
+    StructuredFourier,
+)
 from knoi.features.approximations import (
     APPROXIMATIONS,
     FITS,
@@ -109,6 +117,13 @@ def test_a_linear_part_of_more_columns_than_features_is_hashed():
     X = np.random.default_rng(0).standard_normal((20, 300))
     assert isinstance(approximate("random", X, Linear(), 100, 0, View.X), CountSketch)
     assert isinstance(approximate("random", X, RBF(20.0), 100, 0, View.X), StructuredFourier)
+
+
+def test_many_columns_are_hashed_and_few_are_not(rows):
+    many = scipy.sparse.random_array((30, 20_000), density=1e-3, rng=np.random.default_rng(0))
+    hashed = approximate("hashed_fourier", many.tocsr(), RBF(3.0), 8, 0, View.X)
+    assert isinstance(hashed, Chain)
+    assert isinstance(approximate("hashed_fourier", rows, RBF(3.0), 8, 0, View.X), RandomFourier)
 
 
 def test_a_kernel_without_random_features_is_refused():

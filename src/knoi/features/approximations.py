@@ -93,6 +93,12 @@ def _linear(sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> 
     return Identity(d) if d <= rank else CountSketch.fit(sample, kernel, rank, seed, view)
 
 
+def _hashed(sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> FeatureMap:
+    if sample.shape[1] <= BUCKETS:  # no fewer columns to be had
+        return RandomFourier.fit(sample, kernel, rank, seed, view)
+    return fit_sketched(sample, kernel, rank, seed, view, buckets=BUCKETS)
+
+
 def _additive(sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> FeatureMap:
     if isinstance(kernel, Chi2):
         return fit_chi2(sample, kernel, rank, seed, view)
@@ -114,7 +120,7 @@ FITS: Mapping[str, Fit] = MappingProxyType(
         "qmc": partial(RandomFourier.fit, frequencies="qmc", paired=True),
         "hadamard": StructuredFourier.fit,
         "fastfood": partial(StructuredFourier.fit, construction="fastfood"),
-        "hashed_fourier": partial(fit_sketched, buckets=BUCKETS),
+        "hashed_fourier": _hashed,
         "tensor_sketch": TensorSketch.fit,
         "maclaurin": RandomMaclaurin.fit,
         "compact_maclaurin": CompactMaclaurin.fit,
@@ -140,7 +146,7 @@ def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
     if name == "random" and not isinstance(kernel, SumKernel | ProductKernel):
         name = suited_to(kernel, n_cols)
     if name == "hashed_fourier":
-        return BUCKETS * rank + n_cols
+        return min(BUCKETS, n_cols) * rank + n_cols
     if name in ("maclaurin", "compact_maclaurin"):  # a vector for each factor of a product
         degree = kernel.degree if isinstance(kernel, Polynomial) else 1
         products = rank if name == "maclaurin" else 8 * rank + 1024  # and signs to mix them

@@ -1,0 +1,138 @@
+"""Every estimator that takes a kernel map takes every map, by name."""
+
+import numpy as np
+import pytest
+
+import knoi
+from knoi import KNOI, FourierCCA, LinearCCA, NystromCCA
+from knoi.data.synthetic import make_two_views
+from knoi.features.approximations import FITS, approximate
+from knoi.kernels import (
+    RBF,
+    AdditiveChi2,
+    ArcCosine,
+    Polynomial,
+    SphericalPolynomial,
+    several_widths,
+)
+
+KERNELS = {
+    "tensor_sketch": Polynomial(degree=2),
+    "maclaurin": Polynomial(degree=2),
+    "compact_maclaurin": Polynomial(degree=2),
+    "spherical": SphericalPolynomial(4),
+    "arccosine": ArcCosine(1),
+    "additive": AdditiveChi2(),
+}
+
+
+@pytest.fixture(scope="module")
+def views():
+    """Two views whose squares correlate, and hardly anything linear does; all positive."""
+    rng = np.random.default_rng(0)
+    s = rng.uniform(-1, 1, (1500, 1))
+    X = np.hstack([s, rng.uniform(-1, 1, (1500, 2))])
+    Y = np.hstack([s**2 + 0.05 * rng.standard_normal((1500, 1)), rng.uniform(-1, 1, (1500, 2))])
+    return (X + 1.5, Y + 1.5), slice(0, 1000), slice(1000, None)
+
+
+def models(name):
+    kernel = KERNELS.get(name, RBF())
+    shared = {"rank": 300, "kernel": kernel, "approximation": name, "random_state": 0}
+    yield FourierCCA(1, reg=1e-5, **shared)
+    yield KNOI(1, epochs=10, held_out=0, **shared)
+
+
+@pytest.mark.parametrize("name", ["random", *FITS])
+def test_finds_what_a_line_cannot(views, name, tmp_path):
+    (X, Y), train, test = views
+    linear = LinearCCA(1).fit(X[train], Y[train]).score(X[test], Y[test])
+    assert linear < 0.3
+    if name in ("spherical", "arccosine"):  # kernels of directions: give lengths one, from within
+        X, Y = (np.hstack([view - 1.5, np.ones((len(view), 1))]) for view in (X, Y))
+    for model in models(name):
+        if name == "additive":
+            continue  # a sum over columns of |x| and |z| knows no square: see below
+        score = model.fit(X[train], Y[train]).score(X[test], Y[test])
+        assert score > 0.8
+        model.save(tmp_path / "model.knoi")
+        again = knoi.load(tmp_path / "model.knoi")
+        np.testing.assert_array_equal(again.transform(X[test]), model.transform(X[test]))
+
+
+def test_additive_features_find_monotone_relations(views):
+    (X, _), train, test = views
+    Y = np.hstack([X[:, :1] ** 6, X[:, 1:]])
+    for model in models("additive"):
+        assert model.fit(X[train], Y[train]).score(X[test], Y[test]) > 0.9
+
+
+@pytest.mark.parametrize("estimator", [FourierCCA, KNOI])
+def test_a_fitted_map_is_used_as_it_is(views, estimator):
+    (X, Y), train, test = views
+    maps = tuple(
+        approximate("hadamard", rows[train], RBF(1.0), 300, 5, view)
+        for view, rows in enumerate((X, Y))
+    )
+    model = estimator(1, approximation=maps, random_state=0).fit(X[train], Y[train])
+    assert model.score(X[test], Y[test]) > 0.8
+    assert model.x_weights_.shape == (300, 1)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        several_widths(RBF(), (0.5, 2.0)),
+        several_widths(RBF(), (0.01, 1.0), learn=True),
+        RBF() + Polynomial(degree=2),
+        RBF() * RBF(width=5.0),
+    ],
+    ids=["widths", "learned", "sum", "product"],
+)
+def test_composed_kernels_in_every_estimator(views, kernel):
+    (X, Y), train, test = views
+    for model in (
+        FourierCCA(1, rank=300, kernel=kernel, approximation="random", random_state=0),
+        NystromCCA(1, rank=200, kernel=kernel, random_state=0),
+        KNOI(1, rank=200, kernel=kernel, random_state=0, epochs=10),
+    ):
+        assert model.fit(X[train], Y[train]).score(X[test], Y[test]) > 0.8
+
+
+def test_the_two_views_may_have_different_maps(views):
+    (X, Y), train, test = views
+    model = KNOI(
+        1,
+        rank=200,
+        kernel=("rbf", "polynomial"),
+        approximation=("nystrom", "tensor_sketch"),
+        random_state=0,
+        epochs=10,
+    )
+    assert model.fit(X[train], Y[train]).score(X[test], Y[test]) > 0.8
+
+
+def test_monomials_may_be_fewer_than_asked_for(views):
+    (X, Y), train, _ = views
+    model = KNOI(
+        1,
+        rank=25,
+        approximation="taylor",
+        held_out=0,
+        epochs=2,
+        extra_directions=30,
+        random_state=0,
+    )
+    model.fit(X[train], Y[train])  # 20 monomials of 3 variables up to degree 3
+    assert model.x_weights_.shape == (20, 1)
+
+
+def test_views_of_known_correlation_are_found_with_structured_features():
+    views = make_two_views(4000, correlations=(0.9, 0.7), nonlinear=True, random_state=0)
+    dense, structured = (
+        FourierCCA(2, rank=600, approximation=name, random_state=0, reg=1e-5)
+        .fit(views.X[:3000], views.Y[:3000])
+        .score(views.X[3000:], views.Y[3000:])
+        for name in ("fourier", "hadamard")
+    )
+    assert structured > dense - 0.05
