@@ -95,6 +95,11 @@ def product(X: Array, W: Array, out: Array | None = None) -> Array:
     """X W for rows X (n, d), sparse or not, and a dense W (d, m); dense, in `out` if given."""
     if not is_sparse(X):
         return array_namespace(X).matmul(X, W, out=out)
+    if X.nnz < X.shape[1] and not W.flags.c_contiguous:
+        # SciPy would copy all of W, e.g. a block of columns: the rows that take part are fewer.
+        used, place = np.unique(X.indices, return_inverse=True)
+        shape = (X.shape[0], len(used))
+        X, W = scipy.sparse.csr_array((X.data, place, X.indptr), shape=shape), W[used]
     result = X @ W
     if out is None:
         return result
