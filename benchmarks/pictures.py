@@ -1,16 +1,18 @@
-"""The learning-curve picture of the README, drawn from `benchmarks/results/*.json`.
+"""The pictures of the documents, drawn from `benchmarks/results/*.json`.
 
-    python -m benchmarks.pictures
+    python -m benchmarks.pictures [--only learning_curves feature_maps] [--to FOLDER]
 
-Total correlation of held-out pairs (refit) against training samples, as in Figure 1 of the KNOI
-paper; the closed form on the same data, where it was measured, as a horizontal line. Writes
-docs/pictures/learning_curves.svg. Needs matplotlib: pip install '.[bench]'.
+learning_curves: total correlation of held-out pairs (refit) against training samples, as in
+Figure 1 of the KNOI paper; the closed form on the same data, where it was measured, as a horizontal
+line. feature_maps: kernel error against the number of features. Written to docs/pictures as SVG.
+Needs matplotlib: pip install '.[bench]'.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+from benchmarks import feature_picture
 from benchmarks.harness import RESULTS
 from benchmarks.paper import learning_curves as curves
 from benchmarks.table_parts import cells_of, settings
@@ -47,15 +49,8 @@ def levels(results):
     return sorted(best.items())
 
 
-def draw(results, path):
-    """Write the picture, the same bytes for the same results."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # The salt makes the names inside the file repeatable; text stays text.
-    mpl.rcParams.update({"svg.hashsalt": "knoi", "svg.fonttype": "none"})
-    from matplotlib import pyplot as plt
-
+def learning_curves(plt, results):
+    """The figure of learning curves."""
     figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
     for label, colour, marker, samples, refit in lines(results):
         axes.plot(samples, refit, color=colour, marker=marker, markersize=5, label=label)
@@ -66,6 +61,30 @@ def draw(results, path):
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+# Whether there is anything to draw, how it is drawn, and what measures it.
+DRAWN = {
+    "learning_curves": (lines, learning_curves, "benchmarks.paper.learning_curves"),
+    "feature_maps": (
+        feature_picture.measured,
+        feature_picture.figure,
+        "benchmarks.features.accuracy",
+    ),
+}
+
+
+def draw(name, results, path):
+    """Write the picture, the same bytes for the same results."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The salt makes the names inside the file repeatable; text stays text.
+    mpl.rcParams.update({"svg.hashsalt": "knoi", "svg.fonttype": "none"})
+    from matplotlib import pyplot as plt
+
+    figure = DRAWN[name][1](plt, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -73,17 +92,21 @@ def draw(results, path):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--to", type=Path, default=PICTURES / "learning_curves.svg")
+    arguments.add_argument("--only", nargs="+", choices=DRAWN, default=list(DRAWN))
+    arguments.add_argument("--to", type=Path, default=PICTURES, help="folder")
     options = arguments.parse_args()
-    if not lines(RESULTS):
-        sys.exit("There is nothing to draw: run python -m benchmarks.paper.learning_curves first.")
-    try:
-        draw(RESULTS, options.to)
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        sys.exit("Pictures need matplotlib: pip install '.[bench]'")
-    print(f"{options.to} written")
+    for name in options.only:
+        there, _, command = DRAWN[name]
+        if not there(RESULTS):
+            sys.exit(f"There is nothing to draw: run python -m {command} first.")
+        path = options.to / f"{name}.svg"
+        try:
+            draw(name, RESULTS, path)
+        except ModuleNotFoundError as error:
+            if error.name != "matplotlib":
+                raise
+            sys.exit("Pictures need matplotlib: pip install '.[bench]'")
+        print(f"{path} written")
 
 
 if __name__ == "__main__":
