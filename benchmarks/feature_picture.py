@@ -9,6 +9,7 @@ from benchmarks.features import accuracy
 from benchmarks.features.accuracy import Series
 from benchmarks.table_parts import cells_of
 
+LOWEST = 1e-7  # of the errors shown; below, nothing is told apart
 Line = tuple[Series, str]  # what is drawn, and its label
 
 # What tells the maps apart: colour and marker (colours safe for the colour-blind).
@@ -83,7 +84,7 @@ def figure(plt: Any, results: Path) -> Any:
         for series, label in panel.lines:
             if series.key() not in cells:
                 continue
-            points = cells[series.key()]["by_rank"].values()
+            points = accuracy.points(cells[series.key()])
             colour, marker = KERNEL_STYLES.get(series.kernel) or STYLES[series.map]
             (line,) = place.plot(
                 [point["features"] for point in points],
@@ -122,6 +123,7 @@ def _dashed(series: Series) -> bool:
 def _root(place: Any) -> None:
     """A line that falls like one over the root of M, to compare with."""
     low, high = place.get_ylim()
+    low = max(low, LOWEST)
     left, right = accuracy.RANKS[0], accuracy.RANKS[-1]
     top = high / 1.3
     ends = [top, top * (left / right) ** 0.5]

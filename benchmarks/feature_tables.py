@@ -74,7 +74,7 @@ def _series(cell: Cell | None) -> str:
 
 
 def _per_cent(error: float) -> str:
-    return f"{100 * error:.2g}" if 100 * error < 100 else f"{100 * error:.0f}"
+    return f"{100 * error:#.2g}".rstrip(".")
 
 
 def scikit_learn(results: Path) -> str:

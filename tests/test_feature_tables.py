@@ -34,7 +34,7 @@ def test_without_results_they_say_so(name, tmp_path):
 
 def test_kernel_error(tmp_path):
     measured = {
-        "by_rank": {"256": {"error": 0.0791}, "512": {"error": 0.05}, "32768": {"error": 0.00063}},
+        "by_rank": {"256": {"error": 0.2691}, "512": {"error": 0.05}, "32768": {"error": 0.00063}},
         "slope": -0.524,
     }
     store(
@@ -48,7 +48,7 @@ def test_kernel_error(tmp_path):
     )
     rows, last = rows_of("feature_accuracy", tmp_path)
     by_map = {(row[0], row[1]): row[2:] for row in rows}
-    shown = "7.9 / – / 0.063, -0.52"
+    shown = "27 / – / 0.063, -0.52"
     assert by_map["`rbf`", '`"fourier"`'] == [shown, MISSING, MISSING]
     assert by_map["`rbf`", '`"taylor"`'] == ["–", "–", MISSING]
     assert last.endswith("on Chip, 2 cores; 2024-05-06; commit `abc1234`.")
@@ -71,9 +71,9 @@ def test_beside_scikit_learn(tmp_path):
     rows, _ = rows_of("feature_peers", tmp_path)
     assert rows[0] == [
         *["`RBFSampler`", '`rbf`, `"fourier"`', "1,024", "200 / 600", "100 / 200"],
-        *["2.0 / 3.0", "4", "4", "1.00"],
+        *["2.0 / 3.0", "4.0", "4.0", "1.00"],
     ]
-    assert rows[1][4:] == ["25 / 50", "8.0 / 12.0", "4", "1", "4.00"]
+    assert rows[1][4:] == ["25 / 50", "8.0 / 12.0", "4.0", "1.0", "4.00"]
     assert rows[2][2:] == ["4,096", *[MISSING] * 6]
 
 

@@ -151,7 +151,7 @@ def measure(series, ranks, seeds):
     return {
         "ranks": list(ranks),
         "by_rank": by_rank,
-        "slope": slope(by_rank),
+        "slope": slope(by_rank.values()),
         "columns": d,
         "width": getattr(kernel, "width", None),
     }
@@ -166,13 +166,18 @@ def n_seeds(series, rank, seeds):
     return seeds * min(4, max(1, 8192 // rank))
 
 
-def slope(by_rank):
+def slope(measured):
     """Of log error against log of the features there are, by least squares."""
-    points = {one["features"]: one["error"] for one in by_rank.values()}
-    if len(points) < 2:
+    by_features = {one["features"]: one["error"] for one in measured}
+    if len(by_features) < 2:
         return None
-    M, errors = (np.log(values) for values in (list(points), list(points.values())))
+    M, errors = (np.log(list(values)) for values in (by_features, by_features.values()))
     return float(np.polyfit(M, errors, 1)[0])
+
+
+def points(cell):
+    """What was measured, from the smallest rank to the largest."""
+    return [cell["by_rank"][rank] for rank in sorted(cell["by_rank"], key=int)]
 
 
 def ranks_of(series, ranks):
@@ -201,7 +206,7 @@ def main():
         there = results.cells.get(key, {"ranks": []})["ranks"]
         again = options.again or not set(there).issuperset(ranks)
         cell = results.cell(key, partial(measure, series, ranks, options.seeds), again=again)
-        errors = " ".join(f"{one['error']:.2e}" for one in cell["by_rank"].values())
+        errors = " ".join(f"{one['error']:.2e}" for one in points(cell))
         steep = series.biased or cell["slope"] is None or cell["slope"] <= -0.45
         note = "" if steep else "  falls too slowly"
         print(f"{key:55} {errors}  slope {cell['slope'] or np.nan:.2f}{note}", flush=True)
