@@ -63,14 +63,15 @@ def _map_name(name: str) -> str:
 
 
 def _series(cell: Cell | None) -> str:
-    """Errors in per cent at the marks, and the slope: `7.91 / 2.94 / 0.63, -0.52`."""
+    """Errors in per cent at the marks, and the slope: `7.9 / 2.9 / 0.63, -0.52`."""
     if cell is None:
         return NO_VALUE
     if not cell:
         return MISSING
     errors = (cell["by_rank"].get(str(mark), {}).get("error") for mark in MARKS)
     shown = " / ".join(NO_VALUE if error is None else _per_cent(error) for error in errors)
-    return f"{shown}, {cell['slope']:.2f}"
+    slope = cell["slope"]  # none of a single point
+    return shown if slope is None else f"{shown}, {slope:.2f}"
 
 
 def _per_cent(error: float) -> str:

@@ -42,6 +42,7 @@ def test_kernel_error(tmp_path):
         accuracy.NAME,
         {
             accuracy.Series("mnist", "rbf", "fourier").key(): measured,
+            accuracy.Series("mnist", "rbf", "qmc").key(): {**measured, "slope": None},
             accuracy.Series("mocha", "rbf", "fourier").key(seeds=1): measured,  # a trial
             accuracy.Series("wikipedia", "chi2", "additive").key(): measured,
         },
@@ -50,6 +51,7 @@ def test_kernel_error(tmp_path):
     by_map = {(row[0], row[1]): row[2:] for row in rows}
     shown = "27 / – / 0.063, -0.52"
     assert by_map["`rbf`", '`"fourier"`'] == [shown, MISSING, MISSING]
+    assert by_map["`rbf`", '`"qmc"`'][0] == "27 / – / 0.063"
     assert by_map["`rbf`", '`"taylor"`'] == ["–", "–", MISSING]
     assert last.endswith("on Chip, 2 cores; 2024-05-06; commit `abc1234`.")
     rows, _ = rows_of("histogram_accuracy", tmp_path)
