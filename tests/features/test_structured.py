@@ -70,8 +70,10 @@ def test_every_size_is_the_formula(size_of, construction):
     features = structured(X, RBF(d**0.5), size + 10, construction=construction, paired=paired)
     assert features.size == size
     single = features.to(numpy_backend("float32"))
-    phases = np.concatenate([features.phases[:size], features.phases[:size] - 0.25])
-    phases = phases[: size + 10] if paired else features.phases[: size + 10]
+    phases = features.phases
+    if paired:  # 64 cosines and then their 64 sines
+        phases = np.concatenate([[run, run - 0.25] for run in phases.reshape(-1, 64)]).reshape(-1)
+    phases = phases[: size + 10]
     cosines = np.cos((X - X.mean(0)) @ features.W + 2 * np.pi * phases)
     expected = np.sqrt(2 / (size + 10)) * cosines
     np.testing.assert_allclose(features.transform(X), expected, atol=1e-11)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numba import float32, int32, njit
 
+from knoi.arrays.hadamard import PAIRED_RUN
+
 # "contract" lets a product and a sum become one instruction; nothing else is relaxed, so that the
 # same input gives the same output.
 OPTIONS: dict[str, Any] = {
@@ -177,7 +179,7 @@ def structured_features(
     """Features of every row y of Y (n, p), block by block of p frequencies, into out (n, features).
 
     amplitude cos(2 pi (scale H D_second P H D_first y + phase)), P by `order`, none if it is empty;
-    `paired`, again with a quarter of a turn less, beside it.
+    `paired`, after every `PAIRED_RUN` of them the same with a quarter of a turn less.
     """
     p = Y.shape[1]
     b, t = np.empty(p, np.float32), np.empty(p, np.float32)
@@ -195,8 +197,12 @@ def structured_features(
             else:
                 _multiply(t, d2, b)
             hadamard(b, t)
-            if paired:
-                _finish(t, lengths, turns, amplitude, out[i, 2 * k * p : (2 * k + 1) * p])
-                _finish(t, lengths, later, amplitude, out[i, (2 * k + 1) * p : (2 * k + 2) * p])
-            else:
+            if not paired:
                 _finish(t, lengths, turns, amplitude, out[i, block])
+                continue
+            row = out[i, 2 * k * p : 2 * (k + 1) * p]
+            for q in range(p // PAIRED_RUN):
+                own = slice(q * PAIRED_RUN, (q + 1) * PAIRED_RUN)
+                room = row[2 * q * PAIRED_RUN : 2 * (q + 1) * PAIRED_RUN]
+                _finish(t[own], lengths[own], turns[own], amplitude, room[:PAIRED_RUN])
+                _finish(t[own], lengths[own], later[own], amplitude, room[PAIRED_RUN:])

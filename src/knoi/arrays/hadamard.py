@@ -8,6 +8,8 @@ from knoi.arrays.backend import Array
 # rows to pass for random directions: at 64 the kernel of 2 columns is off by 0.002, at 256 by less
 # than can be seen.
 SMALLEST = 256
+# Of features in pairs, so many of the first kind stand before as many of the second.
+PAIRED_RUN = 64
 
 
 def padded(d: int) -> int:

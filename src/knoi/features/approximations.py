@@ -70,7 +70,7 @@ def approximate(
 
 
 def suited_to(kernel: Kernel, n_cols: int) -> str:
-    """The random features that approximate `kernel` best at equal rank, by name."""
+    """The random features with the least error for the time they take, by name."""
     if isinstance(kernel, SumKernel | ProductKernel):
         return "random"
     if isinstance(kernel, StationaryKernel):

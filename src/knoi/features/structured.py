@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from knoi.arrays import hadamard
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.fast import can_compile, compiled, cosine
+from knoi.arrays.hadamard import PAIRED_RUN
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
@@ -36,8 +37,8 @@ class StructuredFourier(FeatureMap):
 
     Frequencies come in blocks as wide as the padded row, p = 2^k >= 256. Those of one block are
     orthogonal ("fastfood": nearly so); each has its own length s, drawn from the kernel's spectral
-    measure in R^p, where the padded rows lie at the same distances. The features of a block stand
-    together, those of the first phase and then those of the second.
+    measure in R^p, where the padded rows lie at the same distances. Features of the two phases of a
+    pair take turns, 64 of each.
 
     - "hadamard" (structured orthogonal features, Yu et al. 2016): H D3 H D2 H D1 with random signs
       D. H D1 is the same for all blocks and applied once, in `prepare`; signs of later factors are
@@ -130,9 +131,12 @@ class StructuredFourier(FeatureMap):
         rows = np.eye(self.n_cols, self.size)
         if len(self.rotation):
             rows = hadamard.transform(rows * self.rotation) / self.size**0.5
-        times = self.grain // self.size
-        blocks = [np.tile(self._turns(rows, k), times) for k in range(len(self.first) // self.size)]
-        return 2 * np.pi * np.concatenate(blocks, axis=1)[:, : self.rank]
+        blocks = [self._turns(rows, k) for k in range(len(self.first) // self.size)]
+        W = 2 * np.pi * np.concatenate(blocks, axis=1)
+        if self.paired:
+            runs = W.reshape(self.n_cols, -1, 1, PAIRED_RUN)
+            W = np.tile(runs, (1, 1, 2, 1)).reshape(self.n_cols, -1)
+        return W[:, : self.rank]
 
     def prepare(self, X: Array) -> Array:
         """Centred and padded rows, (b, p), rotated where there is a rotation."""
@@ -175,13 +179,15 @@ class StructuredFourier(FeatureMap):
             part = (array[blocks.start * p : blocks.stop * p] for array in drawn)
             compiled().structured_features(prepared, *part, np.float32(amplitude), self.paired, out)
             return out
+        xp = array_namespace(prepared)
         for k in blocks:
             room = out[:, (k - blocks.start) * grain : (k + 1 - blocks.start) * grain]
             turns = self._turns(prepared, k)
             turns += self.phases[k * p : (k + 1) * p]
-            room[:, :p] = turns
             if self.paired:
-                room[:, p:] = turns - QUARTER
+                runs = xp.reshape(turns, (turns.shape[0], p // PAIRED_RUN, PAIRED_RUN))
+                turns = xp.reshape(xp.stack([runs, runs - QUARTER], axis=2), room.shape)
+            room[...] = turns
             cosine(room, amplitude)
         return out
 
