@@ -1,22 +1,28 @@
-"""HOW GOOD TWO PROJECTED VIEWS ARE: total and component correlations, cross-view retrieval."""
+"""HOW GOOD TWO PROJECTED VIEWS ARE: correlations, redundancy, chance, cross-view retrieval."""
 
 from knoi.metrics.correlation import (
     canonical_correlations,
     component_correlations,
     total_correlation,
 )
+from knoi.metrics.permutation import PermutationTest, permutation_test
 from knoi.metrics.retrieval import (
     RetrievalScores,
     cross_view_retrieval,
     retrieval_ranks,
     top_matches,
 )
+from knoi.metrics.structure import Redundancy, redundancy
 
 __all__ = [
+    "PermutationTest",
+    "Redundancy",
     "RetrievalScores",
     "canonical_correlations",
     "component_correlations",
     "cross_view_retrieval",
+    "permutation_test",
+    "redundancy",
     "retrieval_ranks",
     "top_matches",
     "total_correlation",

@@ -135,6 +135,20 @@ def total_correlation(
     return float(aligned[:n_components].sum())
 
 
+def unit_columns(Z: NDArray[Any]) -> tuple[Float64, Float64]:
+    """Columns of checked Z (n, L) centred and at length 1, and weights that make them orthonormal.
+
+    Constant columns become 0. The weights (L, rank) leave out directions that Z does not have, by
+    the measure of `canonical_correlations`.
+    """
+    centred = _scaled(Z).standardise(Z)
+    sum_of_squares = (centred * centred).sum(axis=0)
+    length = np.where(_varies(sum_of_squares, Z), np.sqrt(sum_of_squares), 0.0)
+    R = np.asarray(np.linalg.qr(centred, mode="r"))
+    _, weights = _whitened(R, len(Z), _resolution(Z, Z.shape[1]))
+    return centred / np.where(length == 0.0, np.inf, length), length[:, None] * weights
+
+
 @dataclass(frozen=True)
 class _FittedView:
     scale: Float64  # (L,) largest absolute value of each column

@@ -1,0 +1,272 @@
+"""The columns of a view beside variates: loadings, regressions and redundancy from joint moments.
+
+Variates are what `transform` returns. Loadings are the correlations of the columns of a view with
+its own variates, cross-loadings those with the variates of the other view.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import DTypeLike, NDArray
+
+from knoi.arrays.backend import Array
+from knoi.arrays.sparse import column_means, is_sparse, with_data
+from knoi.metrics.inputs import paired_projections
+
+Float64 = NDArray[np.float64]
+
+# A deviation under this part of the root mean square of a column is rounding: it does not vary.
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+# Directions of variates under this part of their variance are taken to be repeated.
+_REPEATED = 1e-10
+_BLOCK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """The Stewart-Love redundancy index: how much of a view variates account for.
+
+    Attributes
+    ----------
+    per_component : array of shape (L,)
+        Mean over the columns of their squared correlation with each variate.
+    total : float
+        Mean over the columns of their squared multiple correlation with all variates together, in
+        [0, 1]. It is the sum of `per_component` where variates are uncorrelated.
+    """
+
+    per_component: Float64
+    total: float
+
+
+@dataclass(frozen=True)
+class Variates:
+    """Moments of K variates."""
+
+    mean: Float64  # (K,)
+    deviation: Float64  # (K,)
+    correlations: Float64  # (K, K); rows of variates that do not vary are 0
+
+    def standardise(self, Z: NDArray[Any], which: slice) -> Float64:
+        """Values Z (n, L) of some of the variates, at mean 0 and deviation 1."""
+        deviation = _or_infinity(self.deviation[which])
+        return np.asarray((Z - self.mean[which]) / deviation, dtype=np.float64)
+
+    def inverse(self, which: slice) -> Float64:
+        """Pseudoinverse of the correlations among some of the variates."""
+        R = self.correlations[which, which]
+        return np.asarray(np.linalg.pinv(R, rcond=_REPEATED, hermitian=True))
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Moments of the d columns of a view, and with K variates."""
+
+    mean: NDArray[Any]  # (d,)
+    deviation: NDArray[Any]  # (d,)
+    covariances: NDArray[Any]  # (d, K), with variates at deviation 1
+
+    def correlations(self, which: slice) -> NDArray[Any]:
+        """Correlation of every column with some of the variates, (d, L); 0 where it is constant."""
+        deviation = _or_infinity(self.deviation)[:, None]
+        return np.asarray(np.clip(self.covariances[:, which] / deviation, -1.0, 1.0))
+
+    def regress(
+        self, Z: NDArray[Any], variates: Variates, which: slice, dtype: DTypeLike
+    ) -> NDArray[Any]:
+        """Least-squares prediction of the columns from some of the variates, (n, d)."""
+        B = variates.inverse(which) @ self.covariances[:, which].T  # (L, d)
+        standard = variates.standardise(Z, which)
+        predicted = np.empty((len(Z), len(self.mean)), dtype=dtype)
+        for rows in _blocks(len(Z)):
+            predicted[rows] = standard[rows] @ B + self.mean
+        return predicted
+
+    def redundancy(self, variates: Variates, which: slice) -> Redundancy:
+        """Of the columns, given some of the variates."""
+        rho = self.correlations(which)[self.deviation > 0.0]
+        if not len(rho):
+            return Redundancy(np.zeros(rho.shape[1]), 0.0)
+        multiple = np.einsum("jk,kl,jl->j", rho, variates.inverse(which), rho, optimize=True)
+        total = float(np.clip(multiple, 0.0, 1.0).mean())
+        return Redundancy(np.asarray((rho * rho).mean(axis=0), dtype=np.float64), total)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The columns of both views beside the variates of both: L of X, then L of Y.
+
+    A view with more columns than can be kept is None.
+    """
+
+    variates: Variates
+    x: Variables | None
+    y: Variables | None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build it again."""
+        parts = {"variates": self.variates, "x": self.x, "y": self.y}
+        return {name: None if part is None else asdict(part) for name, part in parts.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        x, y = (None if state[view] is None else Variables(**state[view]) for view in "xy")
+        return cls(Variates(**state["variates"]), x, y)
+
+
+class JointMoments:
+    """Sums over paired rows of variates and of the columns of some views, chunk by chunk.
+
+    Every chunk is centred by its own mean, so that an offset of the data costs no digits, and
+    scaled by the largest value of the first, so that no square over- or underflows.
+
+    Parameters
+    ----------
+    n_columns : tuple of int
+        Columns of each view.
+    n_variates : int
+        K.
+    """
+
+    def __init__(self, n_columns: tuple[int, ...], n_variates: int) -> None:
+        self._n = 0
+        self._z = _Columns(n_variates)
+        self._views = [_Columns(d) for d in n_columns]
+        self._Szz = np.zeros((n_variates, n_variates))
+        self._Sxz = [np.zeros((d, n_variates)) for d in n_columns]
+
+    @staticmethod
+    def fixed_bytes(n_columns: tuple[int, ...], n_variates: int) -> int:
+        """Bytes of the sums, and of the products of a chunk beside them."""
+        return 8 * 3 * (sum(n_columns) + n_variates) * (n_variates + 2)
+
+    def add(self, Z: NDArray[Any], views: tuple[Array, ...]) -> None:
+        """Add rows: their variates Z (b, K), and of each view the columns (b, d), or CSR."""
+        before, b = self._n, len(Z)
+        # From the scatter about two means to that about their joint mean.
+        weight = before * b / (before + b)
+        Zc, dz = self._z.absorb(Z, before)
+        self._Szz += Zc.T @ Zc + weight * np.outer(dz, dz)
+        for columns, Sxz, X in zip(self._views, self._Sxz, views, strict=True):
+            Xc, dx = columns.absorb(X, before)
+            Sxz += Xc.T @ Zc
+            if before:
+                Sxz += np.outer(weight * dx, dz)
+        self._n += b
+
+    def variates(self) -> Variates:
+        """Moments of the variates so far."""
+        deviation = self._z.deviation(self._n)
+        per = 1.0 / _or_infinity(deviation)
+        correlations = np.clip(self._Szz / self._n * np.outer(per, per), -1.0, 1.0)
+        scale = self._z.scale
+        return Variates(self._z.mean * scale, deviation * scale, correlations)
+
+    def variables(self, dtype: DTypeLike = np.float64) -> tuple[Variables, ...]:
+        """Moments of the columns of each view; their sums are used up."""
+        per = 1.0 / (self._n * _or_infinity(self._z.deviation(self._n)))  # (K,)
+        found = []
+        for columns, Sxz in zip(self._views, self._Sxz, strict=True):
+            Sxz *= per * columns.scale
+            parts = columns.mean * columns.scale, columns.deviation(self._n) * columns.scale, Sxz
+            found.append(Variables(*(part.astype(dtype, copy=False) for part in parts)))
+        return tuple(found)
+
+
+class _Columns:
+    """Means and sums of squares of columns, in units of `scale`."""
+
+    def __init__(self, d: int) -> None:
+        self.mean, self._squares = np.zeros(d), np.zeros(d)
+        self.scale = 0.0  # until there are rows
+
+    def absorb(self, X: Array, before: int) -> tuple[Any, Float64]:
+        """Add rows X (b, d); returns them centred, in units of `scale`, and how the mean moved.
+
+        Sparse rows come back as they are: what they are multiplied with is centred.
+        """
+        b = X.shape[0]
+        values = X.data if is_sparse(X) else X
+        if before == 0:
+            self.scale = _power_of_two(values)
+        scaled = np.divide(values, self.scale, dtype=np.float64)
+        Xc: Any
+        if is_sparse(X):
+            Xc = with_data(X, scaled)
+            mean = column_means(Xc)
+            squares = _centred_squares(Xc, mean)
+        else:
+            mean = scaled.mean(axis=0)
+            Xc = scaled
+            Xc -= mean
+            squares = np.einsum("ij,ij->j", Xc, Xc)
+        moved = mean - self.mean
+        self._squares += squares + before * b / (before + b) * moved * moved
+        self.mean += b / (before + b) * moved
+        return Xc, moved
+
+    def deviation(self, n: int) -> Float64:
+        """Standard deviations; 0 where they are rounding."""
+        deviation = np.sqrt(self._squares / n)
+        varies = deviation > _ROUNDING * np.hypot(self.mean, deviation)
+        return np.where(varies, deviation, 0.0)
+
+
+def redundancy(X: Any, Z: Any) -> Redundancy:
+    """How much of the variance of a view the variates of the other view account for.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        The columns of one view, as they are in the data.
+    Z : array of shape (n, L)
+        Variates of the other view, e.g. `model.transform_y(Y)`, of the same rows. On rows the
+        model was fitted to the index flatters.
+
+    Returns
+    -------
+    Redundancy
+        Every column of X counts alike, whatever its unit; constant ones do not count.
+
+    Notes
+    -----
+    A high correlation with a variate that stands for little of its view explains little: this index
+    tells. It is not symmetric in the views.
+
+    References
+    ----------
+    D. Stewart and W. Love, A general canonical correlation index, Psychological Bulletin 1968.
+    """
+    X, Z = paired_projections(X, Z, ("X", "Z"), same_width=False)
+    moments = JointMoments((X.shape[1],), Z.shape[1])
+    for rows in _blocks(len(X)):
+        moments.add(Z[rows], (X[rows],))
+    variates = moments.variates()
+    (variables,) = moments.variables()
+    return variables.redundancy(variates, slice(None))
+
+
+def _centred_squares(X: scipy.sparse.csr_array, mean: Float64) -> Float64:
+    """Sum over the rows of (x - mean)^2, column by column."""
+    d = len(mean)
+    off = X.data - mean[X.indices]
+    stored = np.bincount(X.indices, weights=off * off, minlength=d)
+    return np.asarray(stored + (X.shape[0] - np.bincount(X.indices, minlength=d)) * mean * mean)
+
+
+def _power_of_two(values: NDArray[Any]) -> float:
+    largest = max(abs(float(values.max())), abs(float(values.min()))) if values.size else 0.0
+    return 1.0 if largest == 0.0 else float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))
+
+
+def _or_infinity(deviation: NDArray[Any]) -> NDArray[Any]:
+    """What to divide by so that what does not vary becomes 0."""
+    return np.where(deviation == 0.0, np.inf, deviation)
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS))

@@ -1,0 +1,164 @@
+"""The permutation test: exact under independence, strong where views are related."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from knoi.exceptions import InputError, InputTypeError
+from knoi.metrics import (
+    canonical_correlations,
+    component_correlations,
+    permutation,
+    permutation_test,
+)
+
+
+def related(n, strengths, seed=0):
+    """Views whose columns correlate pair by pair with the given strengths."""
+    rng = np.random.default_rng(seed)
+    rho = np.asarray(strengths)
+    Zx = rng.standard_normal((n, len(rho)))
+    return Zx, rho * Zx + np.sqrt(1 - rho**2) * rng.standard_normal(Zx.shape)
+
+
+@pytest.fixture(scope="module")
+def under_independence():
+    """P-values of 400 tests of views that have nothing to do with each other, far from normal."""
+    tests = []
+    for run in range(400):
+        rng = np.random.default_rng(run)
+        Zx, Zy = rng.standard_cauchy((15, 3)), rng.exponential(size=(15, 3))
+        tests.append(permutation_test(Zx, Zy, n_permutations=39, random_state=run))
+    return tests
+
+
+def is_uniform(p_values, levels):
+    """Whether p-values on the grid 1/levels ... 1 are uniform on it, by their empirical CDF."""
+    # Spread evenly below its grid point, a uniform discrete value is uniform in (0, 1].
+    jitter = np.random.default_rng(0).uniform(size=len(p_values)) / levels
+    return scipy.stats.kstest(p_values - jitter, "uniform").pvalue > 1e-3
+
+
+def test_p_values_are_uniform_if_nothing_is_shared(under_independence):
+    for component in range(3):
+        assert is_uniform(np.array([t.p_values[component] for t in under_independence]), 40)
+    assert is_uniform(np.array([t.total_p_value for t in under_independence]), 40)
+    # The smallest of corrected p-values is that of the largest component, one test of its own.
+    smallest = np.array([t.corrected_p_values.min() for t in under_independence])
+    assert is_uniform(smallest, 40)
+
+
+def test_uncorrected_p_values_of_several_components_are_too_small_together(under_independence):
+    smallest = np.array([t.p_values.min() for t in under_independence])
+    assert not is_uniform(smallest, 40)
+    assert (smallest <= 0.05).mean() > 0.08
+
+
+def test_what_is_shared_is_found_component_by_component():
+    Zx, Zy = related(200, (0.8, 0.0, -0.5))
+    test = permutation_test(Zx, Zy, n_permutations=199, random_state=0)
+    assert test.p_values[[0, 2]].tolist() == [1 / 200, 1 / 200]
+    assert test.corrected_p_values[[0, 2]].tolist() == [1 / 200, 1 / 200]
+    assert test.p_values[1] > 0.05
+    assert test.total_p_value == 1 / 200
+    assert test.total > test.total_null_quantiles[2]
+    assert abs(test.correlations[0]) > test.null_largest_quantiles[2] > test.null_quantiles[2, 0]
+
+
+def test_the_total_finds_what_components_in_another_order_hide():
+    Zx, Zy = related(200, (0.7, 0.7))
+    test = permutation_test(Zx, Zy[:, ::-1], n_permutations=199, random_state=1)
+    assert test.total_p_value == 1 / 200
+    assert test.corrected_p_values.min() > 0.05
+
+
+def naive(Zx, Zy, orders):
+    """The same, transcribed."""
+    seen = np.abs(component_correlations(Zx, Zy))
+    total = canonical_correlations(Zx, Zy).sum()
+    null = np.array([np.abs(component_correlations(Zx, Zy[order])) for order in orders])
+    totals = np.array([canonical_correlations(Zx, Zy[order]).sum() for order in orders])
+    n = len(orders) + 1
+    return (
+        (1 + (null >= seen).sum(axis=0)) / n,
+        (1 + (null.max(axis=1)[:, None] >= seen).sum(axis=0)) / n,
+        (1 + (totals >= total).sum()) / n,
+        np.quantile(null, (0.05, 0.5, 0.95), axis=0),
+        np.quantile(totals, (0.05, 0.5, 0.95)),
+    )
+
+
+def test_the_numbers_are_those_of_shuffled_pairs(monkeypatch):
+    Zx, Zy = related(40, (0.3, 0.2, 0.1))
+    Zy = Zy @ np.random.default_rng(1).standard_normal((3, 3)) + 50
+    drawn = []
+    shuffles = permutation._shuffles
+
+    def noted(*args):
+        for part, orders in shuffles(*args):
+            drawn.extend(orders)
+            yield part, orders
+
+    monkeypatch.setattr(permutation, "_shuffles", noted)
+    test = permutation_test(Zx, Zy, n_permutations=150, random_state=3)
+    assert len(drawn) == 150
+    p, corrected, total_p, quantiles, total_quantiles = naive(Zx, Zy, drawn)
+    np.testing.assert_allclose(test.correlations, component_correlations(Zx, Zy), atol=1e-12)
+    np.testing.assert_allclose(test.total, canonical_correlations(Zx, Zy).sum())
+    np.testing.assert_array_equal(test.p_values, p)
+    np.testing.assert_array_equal(test.corrected_p_values, corrected)
+    assert test.total_p_value == total_p
+    np.testing.assert_allclose(test.null_quantiles, quantiles)
+    np.testing.assert_allclose(test.total_null_quantiles, total_quantiles)
+
+
+def test_cut_into_many_products_the_shuffles_are_the_same(monkeypatch):
+    Zx, Zy = related(30, (0.4, 0.0))
+    whole = permutation_test(Zx, Zy, n_permutations=50, random_state=0)
+    monkeypatch.setattr("knoi.metrics.permutation._NUMBERS_AT_A_TIME", 200)
+    parts = permutation_test(Zx, Zy, n_permutations=50, random_state=0)
+    np.testing.assert_array_equal(parts.p_values, whole.p_values)
+    np.testing.assert_allclose(parts.null_quantiles, whole.null_quantiles)
+
+
+def test_ties_count_against_the_finding():
+    # Two values in each view: most shuffles give one of few correlations, many exactly the same.
+    Zx = np.repeat([[0.0], [1.0]], 3, axis=0)
+    test = permutation_test(Zx, 0.1 * Zx + 7, n_permutations=400, random_state=0)
+    # 3 of 6 rows fall right, or all wrong, in 2 of the 20 ways to choose them.
+    assert test.p_values[0] == pytest.approx(0.1, abs=0.06)
+    assert test.total_p_value == test.p_values[0]
+
+
+def test_a_constant_component_is_no_finding():
+    Zx, Zy = related(30, (0.9, 0.9))
+    Zx[:, 1] = 0.3
+    test = permutation_test(Zx, Zy, n_permutations=99, random_state=0)
+    assert test.correlations[1] == 0.0
+    assert test.p_values[1] == 1.0
+    assert test.total == pytest.approx(canonical_correlations(Zx, Zy).sum())
+
+
+def test_units_do_not_matter():
+    Zx, Zy = related(30, (0.4, 0.2))
+    one = permutation_test(Zx, Zy, n_permutations=99, random_state=0)
+    other = permutation_test(1e200 * Zx + 1e201, 1e-200 * Zy, n_permutations=99, random_state=0)
+    np.testing.assert_array_equal(other.p_values, one.p_values)
+    assert other.total_p_value == one.total_p_value
+
+
+@pytest.mark.parametrize(
+    ("given", "error"), [(0, InputError), (True, InputTypeError), (9.0, InputTypeError)]
+)
+def test_bad_numbers_of_permutations_are_explained(given, error):
+    message = f"n_permutations={given!r}: wanted a whole number >= 1, such as 999."
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        permutation_test(*related(10, (0.5,)), n_permutations=given)
+
+
+def test_unequal_widths_are_explained():
+    Zx, Zy = related(10, (0.5, 0.5))
+    with pytest.raises(InputError, match="Zx has 2 columns but Zy has 1"):
+        permutation_test(Zx, Zy[:, :1])
