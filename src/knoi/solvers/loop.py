@@ -7,7 +7,8 @@ from typing import Any, Protocol, Self
 
 from knoi.arrays.backend import Array, Backend
 from knoi.data.stream import Batch, Position
-from knoi.solvers.rule import Outcome, Rule, Weights
+from knoi.engine import Engine
+from knoi.solvers.rule import Outcome, Weights
 
 BEGINNING = Position()
 
@@ -69,6 +70,23 @@ class Run:
         )
 
 
+class Steps(Protocol):
+    """A rule: how a minibatch changes the weights."""
+
+    @property
+    def engine(self) -> Engine:
+        """Who does the work."""
+        ...
+
+    def step(self, before: Weights, x: Array, y: Array) -> tuple[Weights, Outcome]:
+        """The weights after a minibatch, and what it showed of those before."""
+        ...
+
+    def penalty(self, view: int, U: Array) -> Array | None:
+        """What a ridge adds to the covariance of the scores of a view, (L, L); None without."""
+        ...
+
+
 class Callback(Protocol):
     """Looks at the run after each step and may add to it: history, a snapshot, a reason to stop."""
 
@@ -77,7 +95,7 @@ class Callback(Protocol):
         ...
 
 
-def train(run: Run, batches: Iterable[Batch], rule: Rule, callbacks: Sequence[Callback]) -> Run:
+def train(run: Run, batches: Iterable[Batch], rule: Steps, callbacks: Sequence[Callback]) -> Run:
     """Step through the minibatches until they end or a callback stops the run."""
     begun = perf_counter() - run.seconds
     for batch in batches:

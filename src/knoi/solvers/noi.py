@@ -48,6 +48,7 @@ class Coupling:
     residuals: tuple[NDArray[Any], NDArray[Any]]  # (b, L) each
     loss: float  # mean squared residual, both views
     correlations: NDArray[Any]  # (L,) canonical correlations of the minibatch's own scores
+    sound: bool = True  # whether the weights are such that one may go back to them
 
 
 class MinibatchFeatures:
@@ -65,7 +66,8 @@ class MinibatchFeatures:
         on_cpu = backend.is_numpy
         self._tile_rows = TILE_ROWS if on_cpu else batch_size
         block = BLOCK_COLUMNS if on_cpu else 8 * BLOCK_COLUMNS
-        self._blocks = features.slices(max(block, features.grain))
+        self._widest = max(block, features.grain)
+        self._blocks = features.slices(self._widest)
         self._room = batch_size if keep else 0
         self._kept: list[Array] | None = None
         self._prepared: Array = None
@@ -107,17 +109,25 @@ class MinibatchFeatures:
         self._made = self._kept is not None
         return scores
 
-    def gradient(self, R: Array, engine: Engine) -> Array:
-        """Phi(X)' R, (M, L); after `project`."""
+    def gradient(self, R: Array, engine: Engine, within: slice | None = None) -> Array:
+        """Phi(X)' R, (M, L); after `project`. Only the features `within`, if given."""
+        if within == slice(0, self._features.rank):
+            within = None
         if self._turned is not None:
-            return self._shared_product(self._turned, R, engine)
+            turned = self._turned if within is None else self._turned[within, :]
+            return self._shared_product(turned, R, engine)
         matmul, prepared = self._backend.xp.matmul, self._prepared
-        G = self._backend.empty((self._features.rank, int(R.shape[1])))
+        blocks, first, last = self._blocks, 0, self._features.rank
+        if within is not None:
+            first, last = within.start, within.stop
+            cuts = even_slices(last - first, self._widest)
+            blocks = [slice(first + s.start, first + s.stop) for s in cuts]
+        G = self._backend.empty((last - first, int(R.shape[1])))
 
         def one_block(k: int) -> None:
-            columns = self._blocks[k]
-            out = G[columns, :]
-            if self._kept is not None:
+            columns = blocks[k]
+            out = G[columns.start - first : columns.stop - first, :]
+            if self._kept is not None and within is None:
                 matmul(self._kept[k][: R.shape[0], :].T, R, out=out)
                 return
             out[...] = 0.0
@@ -125,7 +135,7 @@ class MinibatchFeatures:
                 Phi = self._features.block(prepared[rows, :], columns)
                 out += matmul(Phi.T, R[rows, :])
 
-        engine.map(one_block, range(len(self._blocks)))
+        engine.map(one_block, range(len(blocks)))
         return G
 
     def _shared_product(self, A: Array, B: Array, engine: Engine) -> Array:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
+from knoi.data.pairs import RowPair
 from knoi.engine import Engine
 from knoi.exceptions import InputError
 from knoi.solvers.noi import Coupling, Head, MinibatchFeatures, ViewState, couple, descend
@@ -30,6 +31,8 @@ EMPTY_HEAD = Head()
 LEAST_COLUMNS = 16
 # The learning rate is multiplied by this when a step is undone.
 SHORTENING = 0.5
+
+Scores = tuple[NDArray[Any], NDArray[Any]]  # (b, L) each, float64
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Outcome:
     correlation: float  # of the minibatch's own scores, the n_components largest
     learning_rate: float
     undone: bool
-    scores: tuple[NDArray[Any], NDArray[Any]]  # (b, L) of the weights before the step
+    scores: Scores  # (b, L) of the weights before the step
 
 
 @dataclass(frozen=True)
@@ -151,36 +154,17 @@ class Rule:
 
     def step(self, before: Weights, x: Array, y: Array) -> tuple[Weights, Outcome]:
         """Project, couple, and descend; or undo what the minibatch shows was a bad step."""
-        scores = self._project(before, x, y)
-        after = replace(before, steps=before.steps + 1, samples=before.samples + int(x.shape[0]))
-        finite = all(np.abs(s).max() < LARGEST_SCORE for s in scores)  # false for NaN
-        coupling = couple(before.head, scores, self.rho) if finite else None
-        correlation = (
-            float(coupling.correlations[: self.n_components].sum()) if coupling else float("nan")
-        )
-        rate = self.step_sizes[0](before.steps) * before.shortened
-        outcome = Outcome(
-            coupling.loss if coupling else float("inf"), correlation, rate, False, scores
-        )
-        if (
-            coupling is None
-            or collapsed(correlation, before.anchor)
-            or _diverged(coupling, before.anchor)
-        ):
-            return self._undo(after), replace(outcome, undone=True)
-        noise = _noise(coupling.correlations[: self.n_components], int(x.shape[0]))
-        reached = Anchor(before.x.U, before.y.U, correlation, noise, coupling.loss)
-        if _confirmed(coupling, reached, before.anchor):
-            after = replace(after, anchor=reached)
+        scores = project(self.features, before, (x, y), self.backend, self.engine)
+        coupling = couple(before.head, scores, self.rho) if usable(scores) else None
+        rate = self.step_sizes[0](before.steps)
+        after, outcome = judge(before, coupling, scores, rate, self.n_components)
+        if coupling is None or outcome.undone:
+            return undo(after, self.backend), outcome
         return self._descend(after, coupling), outcome
 
-    def _project(self, weights: Weights, x: Array, y: Array) -> tuple[NDArray[Any], NDArray[Any]]:
-        scores = []
-        for work, rows, view in zip(self.features, (x, y), (weights.x, weights.y), strict=True):
-            work.load(self.backend.asarray(rows))
-            P = self.backend.to_numpy(work.project(view.U, self.engine))
-            scores.append(P.astype(np.float64))
-        return scores[0], scores[1]
+    def penalty(self, view: int, U: Array) -> Array | None:
+        """What the ridge adds to the covariance of the scores of a view, (L, L); None without."""
+        return self.precondition[view].penalty(U)
 
     def _descend(self, weights: Weights, coupling: Coupling) -> Weights:
         views = []
@@ -204,25 +188,70 @@ class Rule:
         found = self.engine.map(lambda part: apply(G[:, part], U[:, part]), parts)
         return found[0] if len(found) == 1 else self.backend.xp.concat(found, axis=1)
 
-    def _undo(self, weights: Weights) -> Weights:
-        """Back to the anchor, at rest, with shorter steps; its correlation is measured anew."""
-        if weights.anchor is None:
-            raise InputError(
-                "the features of the first minibatch are not finite or its scores do not vary. "
-                "Check the scale of the data, or standardise it."
-            )
-        anchor = weights.anchor
-        views = [ViewState(U, self.backend.zeros(tuple(U.shape))) for U in (anchor.U, anchor.V)]
-        return replace(
-            weights,
-            x=views[0],
-            y=views[1],
-            head=Head(),
-            shortened=weights.shortened * SHORTENING,
-            anchor=replace(anchor, correlation=None),
-            average=None,
-            averaged=0,
+
+def project(
+    features: tuple[MinibatchFeatures, MinibatchFeatures],
+    weights: Weights,
+    rows: RowPair,
+    backend: Backend,
+    engine: Engine,
+) -> Scores:
+    """Phi U and Psi V of a minibatch, which stays loaded; float64."""
+    scores = []
+    for work, part, view in zip(features, rows, (weights.x, weights.y), strict=True):
+        work.load(backend.asarray(part))
+        P = backend.to_numpy(work.project(view.U, engine))
+        scores.append(P.astype(np.float64))
+    return scores[0], scores[1]
+
+
+def usable(scores: Scores) -> bool:
+    """Whether products of scores are numbers; false for NaN."""
+    return all(bool(np.abs(P).max() < LARGEST_SCORE) for P in scores)
+
+
+def judge(
+    before: Weights, coupling: Coupling | None, scores: Scores, rate: float, n_components: int
+) -> tuple[Weights, Outcome]:
+    """The weights with this minibatch counted, and whether it shows that they must be undone.
+
+    If it speaks for them instead they become the anchor. `coupling` is None where there is none to
+    be had of these scores; `rate` is the step size before bad steps have cut it.
+    """
+    b = len(scores[0])
+    after = replace(before, steps=before.steps + 1, samples=before.samples + b)
+    rate *= before.shortened
+    if coupling is None:
+        return after, Outcome(float("inf"), float("nan"), rate, True, scores)
+    wanted = coupling.correlations[:n_components]
+    correlation = float(wanted.sum())
+    bad = collapsed(correlation, before.anchor) or _diverged(coupling, before.anchor)
+    if not bad:
+        reached = Anchor(before.x.U, before.y.U, correlation, _noise(wanted, b), coupling.loss)
+        if _confirmed(coupling, reached, before.anchor):
+            after = replace(after, anchor=reached)
+    return after, Outcome(coupling.loss, correlation, rate, bad, scores)
+
+
+def undo(weights: Weights, backend: Backend) -> Weights:
+    """Back to the anchor, at rest, with shorter steps; its correlation is measured anew."""
+    if weights.anchor is None:
+        raise InputError(
+            "the features of the first minibatch are not finite or its scores do not vary. "
+            "Check the scale of the data, or standardise it."
         )
+    anchor = weights.anchor
+    x, y = (ViewState(U, backend.zeros(tuple(U.shape))) for U in (anchor.U, anchor.V))
+    return replace(
+        weights,
+        x=x,
+        y=y,
+        head=Head(),
+        shortened=weights.shortened * SHORTENING,
+        anchor=replace(anchor, correlation=None),
+        average=None,
+        averaged=0,
+    )
 
 
 def collapsed(correlation: float, anchor: Anchor | None) -> bool:
@@ -251,7 +280,7 @@ def _confirmed(coupling: Coupling, reached: Anchor, anchor: Anchor | None) -> bo
         return True
     # Were the loss of an anchor free to rise, slow divergence would take the anchor along.
     as_close = reached.loss <= max(anchor.loss, _loss_of_nothing(coupling))
-    return as_close and reached.correlation >= CONFIRMED * anchor.correlation
+    return coupling.sound and as_close and reached.correlation >= CONFIRMED * anchor.correlation
 
 
 def _loss_of_nothing(coupling: Coupling) -> int:

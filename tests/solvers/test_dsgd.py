@@ -1,0 +1,245 @@
+"""DSGD: every way to cut its work up is the formulas, and they lead to exact CCA."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from knoi.arrays.backend import numpy_backend
+from knoi.arrays.random import View
+from knoi.engine import Serial, Threads
+from knoi.exceptions import InputError
+from knoi.features import Identity, KernelColumns, RandomFourier
+from knoi.kernels import RBF
+from knoi.solvers import noi
+from knoi.solvers.dsgd import BlockRule, Decay, aligned, couple
+from knoi.solvers.noi import MinibatchFeatures, ViewState
+from knoi.solvers.rule import SHORTENING, Weights
+from tests.oracles.cca import inverse_root, linear_cca
+from tests.oracles.dsgd import dsgd
+
+L, BATCH = 3, 40
+ENGINES = {
+    "serial": lambda: nullcontext(Serial()),
+    "one thread": lambda: Threads(1),
+    "two threads": lambda: Threads(2),
+}
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request):
+    with ENGINES[request.param]() as workers:
+        yield workers
+
+
+@pytest.fixture
+def maps(two_views):
+    """A different kind of features, and a different number of them, in each view."""
+    X, Y = two_views
+    fourier = RandomFourier.fit(X, RBF(3.0), 24, 0, View.X, paired=True)
+    return fourier, KernelColumns(RBF(3.0), np.array(Y[:16]))
+
+
+@pytest.fixture
+def minibatches(two_views):
+    """Eight of 40 rows."""
+    orders = (np.random.default_rng(t).permutation(200)[:BATCH] for t in range(8))
+    return [tuple(view[rows] for view in two_views) for rows in orders]
+
+
+def weights_of(U, V, backend):
+    x, y = (ViewState(backend.asarray(W), backend.zeros(W.shape)) for W in (U, V))
+    return Weights(x, y)
+
+
+def make_rule(maps, *, n_blocks=1, backend=None, engine=None, keep=False, rate=1.0, **changes):
+    backend = backend or numpy_backend()
+    x, y = (MinibatchFeatures(one.to(backend), BATCH, backend, keep=keep) for one in maps)
+    blocks = [one.slices(one.rank // n_blocks) for one in maps]
+    given = {
+        "step_sizes": (Decay(rate, np.inf),) * 2,
+        "ridge": (0.0, 0.0),
+        "n_components": L,
+    } | changes
+    return BlockRule((x, y), tuple(blocks), backend=backend, engine=engine or Serial(), **given)
+
+
+def start(maps, rows):
+    """Random weights that meet the constraint on these rows."""
+    features = [one.transform(part) for one, part in zip(maps, rows, strict=True)]
+    weights = [
+        np.random.default_rng(v).standard_normal((one.rank, L)) for v, one in enumerate(maps)
+    ]
+    scores = [Phi @ W for Phi, W in zip(features, weights, strict=True)]
+    return aligned(tuple(weights), tuple(scores), numpy_backend())
+
+
+def run(rule, weights, minibatches):
+    outcomes = []
+    for x, y in minibatches:
+        weights, outcome = rule.step(weights, x, y)
+        outcomes.append(outcome)
+    return weights, outcomes
+
+
+@pytest.mark.parametrize("ridge", [(0.0, 0.0), (0.2, 0.1)])
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "made again"])
+@pytest.mark.parametrize("n_blocks", [1, 4])
+def test_steps_are_the_formulas(
+    n_blocks, keep, ridge, engine, backend, maps, minibatches, monkeypatch
+):
+    monkeypatch.setattr(noi, "BLOCK_COLUMNS", 5)
+    monkeypatch.setattr(noi, "TILE_ROWS", 16)
+    U, V = start(maps, minibatches[0])
+    sizes = (Decay(0.3, 6.0), Decay(0.3, 6.0))
+    rule = make_rule(
+        maps,
+        n_blocks=n_blocks,
+        backend=backend,
+        engine=engine,
+        keep=keep,
+        step_sizes=sizes,
+        ridge=ridge,
+    )
+    found, outcomes = run(rule, weights_of(U, V, backend), minibatches)
+    assert not any(outcome.undone for outcome in outcomes)
+    features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
+    rx, ry = ridge
+    wanted = dsgd(features, U, V, eta=0.3, t0=6.0, n_blocks=n_blocks, rx=rx, ry=ry)
+    for state, before, want in zip((found.x, found.y), (U, V), wanted, strict=True):
+        got = backend.to_numpy(state.U)
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * np.abs(want).max())
+        # The steps went somewhere: equality is not that of two runs standing still.
+        assert np.abs(want - before).max() > 1e-4 * np.abs(want).max()
+    assert (found.steps, found.samples) == (8, 8 * BATCH)
+
+
+@pytest.mark.parametrize("n_blocks", [1, 4])
+def test_on_all_rows_it_ends_at_exact_regularised_cca(n_blocks, maps, two_views):
+    features = [one.transform(rows) for one, rows in zip(maps, two_views, strict=True)]
+    total = [np.var(Phi, axis=0).sum() for Phi in features]
+    ridge = tuple(0.1 * one for one in total)
+    centred = [Phi - Phi.mean(0) for Phi in features]
+    B = [
+        Phi.T @ Phi / 200 + r * np.eye(Phi.shape[1]) for Phi, r in zip(centred, ridge, strict=True)
+    ]
+    rates = [n_blocks / np.linalg.norm(S, 2) for S in B]
+    rule = make_rule(
+        maps,
+        n_blocks=n_blocks,
+        ridge=ridge,
+        step_sizes=tuple(Decay(rate / 2, np.inf) for rate in rates),
+    )
+    weights, outcomes = run(
+        rule, weights_of(*start(maps, two_views), numpy_backend()), [two_views] * 1500
+    )
+    assert not any(outcome.undone for outcome in outcomes)
+    U, V = weights.x.U, weights.y.U
+    exact_U, exact_V, correlations = linear_cca(*features, L, *ridge)
+    constraint = U.T @ B[0] @ U + V.T @ B[1] @ V
+    np.testing.assert_allclose(constraint, np.eye(L), atol=1e-6)
+    # The same subspaces: whitened bases of both differ by a rotation.
+    for W, S, exact in ((U, B[0], exact_U), (V, B[1], exact_V)):
+        turn = inverse_root(W.T @ S @ W) @ W.T @ S @ exact
+        np.testing.assert_allclose(turn @ turn.T, np.eye(L), atol=1e-5)
+    C = 2 * U.T @ (centred[0].T @ centred[1] / 200) @ V
+    np.testing.assert_allclose(np.sort(np.linalg.eigvals(C).real)[::-1], correlations, atol=1e-6)
+
+
+def test_too_long_steps_are_undone_and_shortened_until_they_are_not(maps, minibatches):
+    features = maps[0].transform(minibatches[0][0])
+    unit = 1 / np.linalg.norm(np.cov(features.T), 2)
+    rule = make_rule(maps, n_blocks=4, rate=1e4 * unit)
+    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
+    weights, outcomes = run(rule, begun, minibatches * 40)
+    undone = [outcome.undone for outcome in outcomes]
+    assert any(undone[:5])
+    assert not any(undone[-100:])
+    assert weights.shortened == SHORTENING ** sum(undone)
+    rates = [outcome.learning_rate for outcome in outcomes]
+    cuts = np.cumsum([0, *undone[:-1]])
+    np.testing.assert_allclose(rates, 1e4 * unit * SHORTENING**cuts, rtol=1e-12)
+    first, last = outcomes[0].correlation, np.mean([o.correlation for o in outcomes[-40:]])
+    assert last > 1.1 * first
+    assert np.isfinite(weights.x.U).all()
+
+
+def test_scores_that_are_no_numbers_take_the_step_back(maps, minibatches):
+    rule = make_rule(maps, rate=0.1)
+    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
+    weights, _ = run(rule, begun, minibatches[:3])
+    spoiled = replace(weights, y=replace(weights.y, U=weights.y.U * np.nan))
+    after, outcome = rule.step(spoiled, *minibatches[3])
+    assert outcome.undone
+    assert np.isnan(outcome.correlation)
+    np.testing.assert_array_equal(after.y.U, weights.anchor.V)
+    with pytest.raises(InputError, match=r"^the features of the first minibatch are not finite or"):
+        rule.step(replace(spoiled, anchor=None), *minibatches[3])
+
+
+def test_a_step_leaves_the_weights_before_it_alone(maps, minibatches, backend):
+    rule = make_rule(maps, n_blocks=4, backend=backend)
+    before = weights_of(*start(maps, minibatches[0]), backend)
+    kept = backend.to_numpy(before.x.U).copy()
+    after, _ = rule.step(before, *minibatches[0])
+    np.testing.assert_array_equal(backend.to_numpy(before.x.U), kept)
+    changed = np.any(backend.to_numpy(after.x.U) != kept, axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(changed), np.arange(6))  # a block of four
+
+
+def test_the_start_meets_the_constraint_and_its_multipliers_are_positive(maps, minibatches):
+    x, y = minibatches[0]
+    U, V = start(maps, (x, y))
+    P, Q = maps[0].transform(x) @ U, maps[1].transform(y) @ V
+    S = np.cov(P.T, bias=True) + np.cov(Q.T, bias=True)
+    np.testing.assert_allclose(S, np.eye(L), atol=1e-10)
+    coupling, C = couple((P, Q))
+    np.testing.assert_allclose(C, np.diag(coupling.correlations), atol=1e-10)
+    np.testing.assert_allclose(coupling.loss, L - coupling.correlations.sum())
+
+
+def test_weights_that_outgrow_the_constraint_are_no_place_to_go_back_to(maps, minibatches):
+    rule = make_rule(maps, rate=1e-3)
+    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
+    weights, _ = run(rule, begun, minibatches[:2])
+    x, y = (replace(view, U=3 * view.U) for view in (begun.x, begun.y))
+    grown, outcome = rule.step(replace(weights, x=x, y=y), *minibatches[0])
+    assert not outcome.undone  # the views agree as well as ever
+    assert grown.anchor is weights.anchor
+    same, _ = rule.step(replace(weights, x=begun.x, y=begun.y), *minibatches[0])
+    assert same.anchor is not weights.anchor
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_part_of_the_gradient_is_that_part(keep, engine, two_views, monkeypatch):
+    monkeypatch.setattr(noi, "BLOCK_COLUMNS", 4)
+    X, _ = two_views
+    sparse = scipy.sparse.csr_array(X * (X > 0.5))
+    R = np.random.default_rng(0).standard_normal((200, 2))
+    for rows, features in (
+        (X, RandomFourier.fit(X, RBF(3.0), 30, 0, View.X)),
+        (X, Identity(6)),
+        (sparse, Identity(6)),
+    ):
+        work = MinibatchFeatures(features, 200, numpy_backend(), keep=keep)
+        work.load(rows)
+        work.project(np.zeros((features.rank, 2)), engine)
+        whole = work.gradient(R, engine)
+        for within in (slice(0, 5), slice(1, 6), slice(0, features.rank)):
+            part = work.gradient(R, engine, within=within)
+            np.testing.assert_allclose(part, whole[within], rtol=1e-12)
+
+
+def test_the_step_is_half_as_long_after_so_many_steps():
+    sizes = Decay(0.6, 50.0)
+    assert [sizes(t) for t in (0, 50, 100)] == pytest.approx([0.6, 0.3, 0.2])
+    assert Decay(0.6, np.inf)(10**9) == 0.6
+
+
+def test_the_ridge_counts_in_the_covariance_of_scores(maps):
+    rule = make_rule(maps, ridge=(0.5, 0.0))
+    U = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_allclose(rule.penalty(0, U), 0.5 * U.T @ U)
+    assert rule.penalty(1, U) is None
