@@ -10,6 +10,7 @@ import pytest
 import knoi
 
 PUBLIC = [
+    "DoublyStochasticCCA",
     "FourierCCA",
     "KNOI",
     "KernelCCA",

@@ -49,7 +49,7 @@ def measure(name, rank, to, views, budget):
     parameters = {"approximation": "nystrom"} | VARIANTS[name]
     case = Case(rank, to, parameters)
     if name == "no warm start":
-        with patch("knoi.estimators.training.warm_start", lambda *_, **__: None):
+        with patch("knoi.estimators.knoi_steps.warm_start", lambda *_, **__: None):
             return run_case(case, rank, to, views, budget, seed=0)
     return run_case(case, rank, to, views, budget, seed=0)
 

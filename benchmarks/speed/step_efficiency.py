@@ -22,7 +22,7 @@ from benchmarks.speed.linear_memmap import make_file
 from benchmarks.stepping import set_up
 from knoi import KNOI
 from knoi.engine import Threads, worker_count
-from knoi.estimators.training import AVERAGE_FROM
+from knoi.estimators.knoi_steps import AVERAGE_FROM
 from knoi.solvers.loop import train
 from knoi.solvers.noi import couple, descend
 

@@ -10,6 +10,7 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "DoublyStochasticCCA": "knoi.estimators.doubly_stochastic",
     "FourierCCA": "knoi.estimators.primal",
     "KNOI": "knoi.estimators.stochastic",
     "KernelCCA": "knoi.estimators.dual",

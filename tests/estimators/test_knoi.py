@@ -28,6 +28,7 @@ from knoi.exceptions import (
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.features.approximations import APPROXIMATIONS
 from knoi.kernels import RBF, Chi2
+from knoi.solvers.rule import Rule
 
 NAMES = ", ".join(map(repr, ("auto", "nystrom", *APPROXIMATIONS)))
 SOLVERS = {
@@ -269,7 +270,7 @@ class TestHowLong:
             def __call__(self, run, outcome):
                 return run if run.weights.steps < 75 else replace(run, stopped="out of time")
 
-        monkeypatch.setattr("knoi.estimators.stochastic.TimeLimit", EndAt)
+        monkeypatch.setattr("knoi.estimators.minibatch.TimeLimit", EndAt)
         monkeypatch.setattr(training.Training, "held_out_correlation", favourite)
         ended = small(epochs=6, tol=None, max_time=1).fit(*data)
         assert ended.history_["step"] == [25, 50, 75]
@@ -452,8 +453,8 @@ class TestCheckpoints:
         ]
         monkeypatch.setattr(training.Training, "held_out_correlation", judge)
         steps = []
-        count = training.Rule.step
-        monkeypatch.setattr(training.Rule, "step", lambda *args: (steps.append(1), count(*args))[1])
+        count = Rule.step
+        monkeypatch.setattr(Rule, "step", lambda *args: (steps.append(1), count(*args))[1])
         model.fit(X, Y, resume=True)
         assert len(steps) == 138 - 99
         assert_equal_models(model, small(**params).fit(X, Y))

@@ -62,7 +62,8 @@ for _estimator in ESTIMATORS:
 
 
 def adapted():
-    small = {name: {"rank": 20} for name in ("FourierCCA", "NystromCCA", "KNOI")}
+    ranked = ("FourierCCA", "NystromCCA", "KNOI", "DoublyStochasticCCA")
+    small = {name: {"rank": 20} for name in ranked}
     for estimator in ESTIMATORS:
         name = estimator.__name__
         seed = {"random_state": 0} if name != "LinearCCA" else {}

@@ -3,15 +3,32 @@
 from pathlib import Path
 
 from knoi.estimators.base import BaseCCA
+from knoi.estimators.doubly_stochastic import DoublyStochasticCCA
 from knoi.estimators.dual import KernelCCA
 from knoi.estimators.primal import FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.stochastic import KNOI
 from knoi.exceptions import ModelFileError
 from knoi.persistence import read_model
 
-__all__ = ["ESTIMATORS", "KNOI", "FourierCCA", "KernelCCA", "LinearCCA", "NystromCCA", "load"]
+__all__ = [
+    "ESTIMATORS",
+    "KNOI",
+    "DoublyStochasticCCA",
+    "FourierCCA",
+    "KernelCCA",
+    "LinearCCA",
+    "NystromCCA",
+    "load",
+]
 
-ESTIMATORS: tuple[type[BaseCCA], ...] = (LinearCCA, KernelCCA, FourierCCA, NystromCCA, KNOI)
+ESTIMATORS: tuple[type[BaseCCA], ...] = (
+    LinearCCA,
+    KernelCCA,
+    FourierCCA,
+    NystromCCA,
+    KNOI,
+    DoublyStochasticCCA,
+)
 
 
 def load(path: str | Path) -> BaseCCA:

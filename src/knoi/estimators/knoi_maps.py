@@ -4,7 +4,7 @@ from typing import Any
 
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import same_rows
-from knoi.data.pairs import PairSource
+from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.approximation import fitted
 from knoi.estimators.knoi_parameters import approximation
 from knoi.estimators.parameters import kernels_for, one_per_view
@@ -16,8 +16,10 @@ from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.kernels import Kernel
 
 
-def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
-    """The feature map of each view, from a sample of the training rows."""
+def sampled_kernels(
+    model: Any, plan: Plan, pairs: PairSource
+) -> tuple[tuple[Kernel, Kernel], RowPair]:
+    """One kernel a view, and the sample its width came from; refuses views that do not vary."""
     kernels, samples = kernels_for(model.kernel, model.width, pairs, plan.seed)
     for label, rows in zip("XY", samples, strict=True):
         if same_rows(rows):  # rounding alone would give its scores a variance
@@ -25,6 +27,12 @@ def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
             raise InputError(
                 f"view {label} does not vary: {n} rows are the same. Check the data of {label}."
             )
+    return kernels, samples
+
+
+def fit_maps(model: Any, plan: Plan, pairs: PairSource) -> Maps:
+    """The feature map of each view, from a sample of the training rows."""
+    kernels, samples = sampled_kernels(model, plan, pairs)
     given = one_per_view("approximation", model.approximation, approximation)
     maps: list[FeatureMap] = []
     for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):

@@ -9,6 +9,7 @@ from knoi.callbacks.stopping import CONVERGED, EarlyStop
 from knoi.data.pairs import PairSource
 from knoi.estimators.approximation import approximation as approximation_of
 from knoi.estimators.approximation import check_given
+from knoi.estimators.knoi_steps import StepParameters
 from knoi.estimators.parameters import (
     at_least_zero,
     count,
@@ -21,7 +22,6 @@ from knoi.estimators.parameters import (
     whole,
 )
 from knoi.estimators.plan import Request
-from knoi.estimators.training import StepParameters
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap
 from knoi.kernels import Linear, resolve
@@ -38,8 +38,8 @@ class Limits:
     n_components: int
     epochs: int | None
     max_time: float | None
-    tol: float | None
-    checkpoint_seconds: float
+    tol: float | None = None
+    checkpoint_seconds: float = 60.0
 
     def judged_anew(self, run: Run) -> Run:
         """A run of a checkpoint: over only if it had converged, by this `tol` too."""

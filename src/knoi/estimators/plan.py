@@ -93,6 +93,8 @@ class Request:
     held_out: float
     epochs: int | None
     map_bytes: tuple[int, int] = (0, 0)  # of the feature maps that were given
+    method: str = "KNOI"
+    instead: str = "Set approximation='nystrom'"  # of frequencies for very many columns
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def sparse_bytes(pairs: PairSource, backend: Backend) -> tuple[int | None, int |
 
 def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     """Choose what was left open; raise if what was asked for cannot be."""
-    n_held_out = _held_out_rows(request.held_out, sizes.n_rows)
+    n_held_out = held_out_rows(request.held_out, sizes.n_rows)
     n_train = sizes.n_rows - n_held_out
     if n_train <= request.n_components:
         raise InputError(
@@ -156,10 +158,11 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     if needed > sizes.budget:
         remedy = "Lower rank or batch_size, or raise memory_budget."
         if set(approximation) & set(DENSE) and 2 * sum(maps) > needed:
-            remedy = MANY_COLUMNS.format(instead="Set approximation='nystrom'")
+            remedy = MANY_COLUMNS.format(instead=request.instead)
         raise MemoryBudgetError(
-            f"KNOI with rank {max(rank)} and minibatches of {batch_size} rows needs about "
-            f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. {remedy}"
+            f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows needs "
+            f"about {format_bytes(needed)} but memory_budget is "
+            f"{format_bytes(sizes.budget)}. {remedy}"
         )
     left = sizes.budget - held - batch - scratch
     # Sparse rows are their own features and are never made.
@@ -185,7 +188,8 @@ def epochs_for(n_rows: int) -> int:
     return min(MOST_EPOCHS, max(1, -(-SAMPLES_WANTED // n_rows)))
 
 
-def _held_out_rows(held_out: float, n_rows: int) -> int:
+def held_out_rows(held_out: float, n_rows: int) -> int:
+    """How many rows a part of them is: none of few, no more than can be told apart of many."""
     if held_out == 0 or n_rows < FEWEST_ROWS_TO_HOLD_OUT:
         return 0
     n = min(MOST_HELD_OUT, int(held_out * n_rows))

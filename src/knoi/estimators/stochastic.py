@@ -1,47 +1,28 @@
 """KNOI: kernel CCA for any number of rows, learned from minibatches."""
 
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from knoi.arrays.backend import Backend, pick_backend
 from knoi.arrays.random import seed_from
-from knoi.callbacks.checkpoint import (
-    Checkpoint,
-    Interrupted,
-    load_run,
-    open_directory,
-    refuse_another,
-    stored_identity,
-)
-from knoi.callbacks.history import History, as_columns
-from knoi.callbacks.progress import Progress, wants_progress
-from knoi.callbacks.stopping import EarlyStop, TimeLimit
+from knoi.callbacks.checkpoint import load_run, open_directory, refuse_another, stored_identity
 from knoi.data.pairs import PairSource
-from knoi.data.stream import PairStream
-from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.base import BaseCCA, unchanged_on_failure
+from knoi.engine import Engine
 from knoi.estimators.knoi_maps import fit_maps
-from knoi.estimators.knoi_parameters import Limits, limits_of, request_of, steps_of
-from knoi.estimators.parameters import (
-    count,
-    flag,
-)
-from knoi.estimators.plan import Plan, Sizes, epochs_for, make_plan, sparse_bytes
+from knoi.estimators.knoi_parameters import limits_of, request_of, steps_of
+from knoi.estimators.minibatch import MinibatchCCA
+from knoi.estimators.parameters import count, flag
+from knoi.estimators.plan import Plan, make_plan
 from knoi.estimators.run_identity import asked_of, identity_of
 from knoi.estimators.streaming import Stream
 from knoi.estimators.training import Training
 from knoi.exceptions import InputError
 from knoi.features.landmarks import Selection
 from knoi.projection import Projection
-from knoi.solvers.loop import Callback, Run, train
-
-# Evaluating rows held out takes at most about a tenth of the time.
-STEPS_PER_HELD_OUT_BATCH = 10
+from knoi.solvers.loop import Run
 
 
-class KNOI(BaseCCA):
+class KNOI(MinibatchCCA):
     r"""Approximate kernel CCA learned from minibatches, for millions of rows on a plain machine.
 
     Minimises, in turn for each view, the distance between its projection and the whitened
@@ -162,8 +143,6 @@ class KNOI(BaseCCA):
     (3000, 1)
     """
 
-    _facts = ("history_", "stopped_", "n_samples_seen_")
-
     def __init__(
         self,
         n_components: int = 2,
@@ -273,102 +252,9 @@ class KNOI(BaseCCA):
         L = limits.n_components
         training = Training(plan, maps, steps, L, train_pairs, held_out, backend, engine)
         run = Run(training.start) if earlier_run is None else limits.judged_anew(earlier_run)
-        run = self._train(run, training, limits, train_pairs, directory, identity)
-        self.stopped_: str | None = run.stopped or "epochs"
+        saved = None if directory is None else (directory, identity)
+        run = self._train(run, training, limits, train_pairs, saved)
         return self._end(run, training)
-
-    def _train(
-        self,
-        run: Run,
-        training: Training,
-        limits: Limits,
-        pairs: PairSource,
-        directory: Path | None,
-        identity: dict[str, Any],
-    ) -> Run:
-        """Step through the epochs that are left; save the end of the run too."""
-        plan = training.plan
-        epochs = epochs_for(pairs.n_rows) if limits.epochs is None else limits.epochs
-        if run.stopped is not None or run.position.epoch >= epochs:
-            return run
-        stream = PairStream(
-            pairs,
-            plan.batch_size,
-            plan.seed,
-            window_bytes=plan.window_bytes,
-            epochs=epochs,
-            start=run.position,
-        )
-        last_step = epochs * stream.batches_per_epoch
-        callbacks: list[Callback] = []
-        if limits.max_time is not None:
-            callbacks.append(TimeLimit(limits.max_time))
-        watched = plan.n_held_out > 0
-        every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
-        evaluate = training.held_out_correlation if watched else None
-        callbacks.append(History(every, last_step, evaluate))
-        if watched and limits.tol is not None:
-            callbacks.append(EarlyStop(limits.tol))
-        with ExitStack() as leaving:
-            progress = None
-            if wants_progress(self.verbose, sys.stderr):
-                progress = Progress(limits.n_components, last_step * plan.batch_size)
-                leaving.callback(progress.close)
-                callbacks.append(progress)
-            interrupted, save = Interrupted(), None
-            if directory is not None:
-                save = Checkpoint(
-                    directory, identity, training.backend, interrupted, limits.checkpoint_seconds
-                )
-                callbacks.append(save)
-                leaving.enter_context(interrupted.noted())
-                leaving.enter_context(save.rescuing())
-            with iter(stream) as batches:
-                run = train(run, batches, training.rule, callbacks)
-            if save is not None:
-                save.save(run)
-                interrupted.act()  # told after the last step
-            if progress is not None:
-                progress.end(run)
-        return run
-
-    def _end(self, run: Run, training: Training, rows: PairSource | None = None) -> Projection:
-        """The final linear CCA, of the best weights on rows held out or of the last ones."""
-        U, V = run.weights.result if run.best is None else (run.best.U, run.best.V)
-        projection = training.finish(U, V, rows, fall_back=run.weights.anchor)
-        self.history_ = as_columns(run.history)
-        self.n_samples_seen_ = run.weights.samples
-        return projection
-
-    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
-        """Take steps on the rows of one more piece of a stream, which need never end.
-
-        The first piece fixes widths, features and start, so let it be a fair sample, of more rows
-        than `rank` if it can. Rows that do not fill a minibatch wait for the next piece; given the
-        first piece, any cut of the rows into pieces gives the same model. A piece that fails leaves
-        no trace. The components are aligned on the latest rows, which costs about as much as a
-        step: pass `solve=False` for all pieces but the last to do it once. Nothing is held out, so
-        `tol`, and with it `epochs`, `max_time` and `checkpoint`, play no part. `fit` starts a new
-        stream; a pickled copy of the model goes on with this one.
-        """
-        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
-            stream = getattr(self, "_streaming", None)
-            self._remember_columns(X, pairs, reset=stream is None)
-            with Threads(worker_count(self.n_jobs)) as engine:
-                if stream is None:
-                    stream = self._begin(pairs, engine)
-                stream.training.work_with(engine)
-                callbacks: list[Callback] = [History(1, None, None)]
-                if self.verbose:
-                    callbacks.append(Progress(stream.training.n_components, None))
-                stream = stream.after(pairs, callbacks)
-                if solve:
-                    with PairSource.open(*stream.recent) as rows:
-                        self._keep(self._end(stream.run, stream.training, rows))
-                    self.stopped_ = None
-                stream.training.rest()
-            self._streaming = stream
-        return self
 
     def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
         self._check_size(pairs)
@@ -392,13 +278,5 @@ class KNOI(BaseCCA):
         request = request_of(self, pairs, streaming=streaming)
         if earlier is not None:
             return Plan.from_state_dict(earlier["plan"])
-        sizes = Sizes(
-            pairs.n_rows,
-            pairs.n_cols,
-            pairs.row_bytes,
-            backend.itemsize,
-            self._budget(backend),
-            engine.n_workers,
-            sparse_bytes(pairs, backend),
-        )
+        sizes = self._sizes(pairs, backend, engine)
         return make_plan(request, sizes, seed_from(self.random_state))
