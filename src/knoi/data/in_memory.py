@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,10 @@ def open_sparse(data: Any, label: str) -> RowSource:
 def _sorted_rows(data: Any, label: str) -> scipy.sparse.csr_array:
     """CSR with the columns of each row in order, each once; shares memory that is so already."""
     try:
+        if data.format in ("csc", "bsr"):
+            # Places outside a matrix must be found before the conversion, which would write there.
+            # The check tidies what it looks at: not the user's own.
+            copy(data).check_format(full_check=True)
         rows = scipy.sparse.csr_array(data)
         rows.check_format(full_check=True)
     except (ValueError, TypeError) as error:

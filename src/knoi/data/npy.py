@@ -15,6 +15,7 @@ from knoi.data.damage import damage_reported
 from knoi.data.in_memory import open_ndarray
 from knoi.data.row_source import RowSource
 from knoi.data.selection import choose
+from knoi.data.sparse_npz import is_sparse_npz, open_sparse_npz
 from knoi.data.validation import check_dtype, check_shape
 from knoi.exceptions import MemoryBudgetError, SourceFormatError
 
@@ -50,8 +51,13 @@ def open_npy(path: Path, selector: str | None, label: str) -> RowSource:
 
 
 def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
-    """One array of a `.npz` file: memory-mapped inside the zip if stored, else decompressed."""
+    """One array of a `.npz` file: memory-mapped inside the zip if stored, else decompressed.
+
+    A file of `scipy.sparse.save_npz` is one sparse matrix.
+    """
     with damage_reported(label, ".npz"), zipfile.ZipFile(path) as archive:
+        if is_sparse_npz(archive):
+            return open_sparse_npz(path, archive, selector, label)
         members = (name for name in archive.namelist() if name.endswith(".npy"))
         arrays = {name.removesuffix(".npy"): name for name in members}
         wanted = None if selector is None else selector.removesuffix(".npy")
