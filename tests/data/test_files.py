@@ -279,11 +279,11 @@ def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
 
 
 def test_an_unknown_extension(tmp_path):
-    path = tmp_path / "view.csv"
+    path = tmp_path / "view.xlsx"
     path.write_text("1,2\n3,4\n")
     assert refusal(path, SourceFormatError) == (
-        f"X ('{path}'): files ending in '.csv' are not supported. Supported are .npy, .npz, .h5, "
-        ".hdf5, .zarr, .parquet, and folders of .parquet files."
+        f"X ('{path}'): files ending in '.xlsx' are not supported. Supported are .npy, .npz, .h5, "
+        ".hdf5, .zarr, .parquet, .csv, .csv.gz, .tsv, .tsv.gz, .mat, and folders of .parquet files."
     )
 
 

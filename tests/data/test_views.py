@@ -245,7 +245,8 @@ def test_refuses_none():
     assert refusal(None, InputTypeError, "Y") == (
         "Y: Expected array-like (array or non-string sequence), got None. CCA needs both views: "
         "pass a 2-D array (NumPy, scipy.sparse, pandas, polars, torch, h5py, zarr), nested lists "
-        "of numbers, or a path PATH or PATH:SELECTOR to a .npy, .npz, .h5, .zarr or .parquet file."
+        "of numbers, or a path PATH or PATH:SELECTOR to a .npy, .npz, .h5, .zarr, .parquet, .csv "
+        "or .mat file."
     )
 
 

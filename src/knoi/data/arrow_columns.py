@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.data.optional import require
-from knoi.data.selection import listing, nothing_called
+from knoi.data.selection import choose_columns, listing, refuse_twice
 from knoi.data.validation import common_dtype
-from knoi.exceptions import InputError, InputTypeError, SourceFormatError
+from knoi.exceptions import InputError, InputTypeError
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,10 @@ def select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
     if selector is None:
         index = _pandas_index(schema)
         names = [name for name in schema.names if name not in index]
-    elif selector in schema.names:
-        names = [selector]  # a name may itself hold a comma
+        for name in names:
+            refuse_twice(label, schema.names, name)
     else:
-        names = [part.strip() for part in selector.split(",")]
-    for name in names:
-        if name not in schema.names:
-            raise nothing_called(label, "column", name, schema.names)
-        if schema.names.count(name) > 1:
-            raise SourceFormatError(
-                f"{label} has {schema.names.count(name)} columns called {name!r}: "
-                "rename them or select others by PATH:a,b."
-            )
+        names = choose_columns(label, schema.names, selector)
     _refuse_other_kinds(label, schema, names)
     return names
 

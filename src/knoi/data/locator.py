@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from knoi.data.csv_numbers import open_csv
+from knoi.data.mat import open_mat
 from knoi.data.npy import open_npy, open_npz
 from knoi.data.row_source import RowSource
 from knoi.data.selection import listing
@@ -21,6 +23,11 @@ _OPENERS: dict[str, FileOpener] = {
     ".hdf5": open_hdf5,
     ".zarr": open_zarr,
     ".parquet": open_parquet,
+    ".csv": open_csv,
+    ".csv.gz": open_csv,
+    ".tsv": open_csv,
+    ".tsv.gz": open_csv,
+    ".mat": open_mat,
 }
 # What Zarr puts at the root of a store, of its formats 3 and 2.
 _ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
@@ -32,8 +39,8 @@ def open_locator(data: str | os.PathLike[str], name: str) -> RowSource:
     Parameters
     ----------
     data : str or path
-        `PATH` or `PATH:SELECTOR`, the selector naming an array of a `.npz`, `.h5` or `.zarr`, or
-        the columns of a `.parquet`, comma-separated.
+        `PATH` or `PATH:SELECTOR`, the selector naming an array of a `.npz`, `.h5`, `.zarr` or
+        `.mat`, or the columns of a `.parquet` or `.csv`, comma-separated.
     name : str
         How messages call the view; the locator is added to it.
     """
@@ -55,13 +62,20 @@ def split_locator(text: str) -> tuple[Path, str | None]:
             return path, selector
     # None is there: the message should name what was most likely meant.
     for path, selector in candidates:
-        if path.suffix.lower() in _OPENERS:
+        if _extension(path) in _OPENERS:
             return path, selector
     return candidates[0]
 
 
+def _extension(path: Path) -> str:
+    """The suffix; with the one before it where the file is compressed."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
+
+
 def _opener(path: Path, label: str) -> FileOpener:
-    opener = _OPENERS.get(path.suffix.lower())
+    extension = _extension(path)
+    opener = _OPENERS.get(extension)
     if path.is_dir():
         if any((path / mark).exists() for mark in _ZARR_MARKS):
             return open_zarr
@@ -69,7 +83,7 @@ def _opener(path: Path, label: str) -> FileOpener:
             return _open_folder
     if opener is None:
         raise SourceFormatError(
-            f"{label}: files ending in {path.suffix!r} are not supported. Supported are "
+            f"{label}: files ending in {extension!r} are not supported. Supported are "
             f"{', '.join(_OPENERS)}, and folders of .parquet files."
         )
     return opener

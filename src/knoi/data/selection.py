@@ -1,6 +1,6 @@
-"""One part of a file that holds several: which one a selector means, and what else there is."""
+"""Parts of a file that holds several: which ones a selector means, and what else there is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from knoi.exceptions import SourceFormatError
 
@@ -22,6 +22,26 @@ def choose(label: str, what: str, names: Iterable[str], selector: str | None) ->
     if selector not in available:
         raise nothing_called(label, what, selector, available)
     return selector
+
+
+def choose_columns(label: str, names: Sequence[str], selector: str) -> list[str]:
+    """The columns that a comma-separated `selector` means, each of which must be there once."""
+    # A name may itself hold a comma.
+    wanted = [selector] if selector in names else [part.strip() for part in selector.split(",")]
+    for name in wanted:
+        if name not in names:
+            raise nothing_called(label, "column", name, names)
+        refuse_twice(label, names, name)
+    return wanted
+
+
+def refuse_twice(label: str, names: Sequence[str], name: str) -> None:
+    """A column that is to be found by its name must be the only one of it."""
+    if names.count(name) > 1:
+        raise SourceFormatError(
+            f"{label} has {names.count(name)} columns called {name!r}: "
+            "rename them or select others by PATH:a,b."
+        )
 
 
 def nothing_called(

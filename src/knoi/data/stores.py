@@ -1,5 +1,6 @@
 """HDF5 and Zarr: chunked stores, opened by path or handed in as their library's object."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,24 @@ _HDF5_CHUNK_CACHE = 64 * 2**20
 
 def open_hdf5(path: Path, selector: str | None, label: str) -> RowSource:
     """One dataset of an HDF5 file."""
-    h5py = require("h5py", "io", "reading HDF5")
-    with damage_reported(label, "HDF5"):
+
+    def take(file: Any) -> RowSource:
+        dataset = _hdf5_dataset(file, selector, label)
+        return dataset_source(dataset, label, release=file.close)
+
+    return from_hdf5_file(path, label, "HDF5", take)
+
+
+def from_hdf5_file(
+    path: Path, label: str, file_format: str, take: Callable[[Any], RowSource]
+) -> RowSource:
+    """What `take` makes of an open HDF5 file; it says whether the source closes the file."""
+    h5py = require("h5py", "io", f"reading {file_format}")
+    with damage_reported(label, file_format):
         file = h5py.File(path, "r", rdcc_nbytes=_HDF5_CHUNK_CACHE)
     try:
-        with damage_reported(label, "HDF5"):
-            dataset = _hdf5_dataset(file, selector, label)
-            return _dataset_source(dataset, label, release=file.close)
+        with damage_reported(label, file_format):
+            return take(file)
     except BaseException:
         file.close()
         raise
@@ -32,7 +44,7 @@ def open_hdf5(path: Path, selector: str | None, label: str) -> RowSource:
 
 def open_h5py_dataset(data: Any, label: str) -> RowSource:
     """An `h5py.Dataset` of a file that stays the user's to close."""
-    return _dataset_source(data, label, release=None)
+    return dataset_source(data, label, release=None)
 
 
 def refuse_h5py_group(data: Any, label: str) -> RowSource:
@@ -97,7 +109,10 @@ def _hdf5_names(group: Any) -> list[str]:
     return names
 
 
-def _dataset_source(dataset: Any, label: str, release: Any) -> RowSource:
+def dataset_source(
+    dataset: Any, label: str, release: Callable[[], None] | None, *, transposed: bool = False
+) -> RowSource:
+    """The rows of an HDF5 dataset; `transposed`, its columns, as MATLAB stores rows."""
     if not dataset:
         raise InputError(f"{label} is an HDF5 dataset of a closed file. Open the file again.")
 
@@ -105,13 +120,18 @@ def _dataset_source(dataset: Any, label: str, release: Any) -> RowSource:
         if not dataset:
             raise InputError(f"{label}: the HDF5 file was closed. Keep it open while it is read.")
         with damage_reported(label, "HDF5"):
-            rows: NDArray[Any] = dataset[start:stop]
+            rows: NDArray[Any] = dataset[:, start:stop].T if transposed else dataset[start:stop]
             return rows
 
     # A dataset of no dataspace has no shape: as empty as an array can be.
     shape = (0,) if dataset.shape is None else dataset.shape
     return RowSource(
-        label, shape=shape, dtype=dataset.dtype, fetch=fetch, random_access=False, release=release
+        label,
+        shape=shape[::-1] if transposed else shape,
+        dtype=dataset.dtype,
+        fetch=fetch,
+        random_access=False,
+        release=release,
     )
 
 

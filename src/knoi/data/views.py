@@ -24,7 +24,8 @@ from knoi.exceptions import InputTypeError
 
 _ACCEPTED = (
     "pass a 2-D array (NumPy, scipy.sparse, pandas, polars, torch, h5py, zarr), nested lists of "
-    "numbers, or a path PATH or PATH:SELECTOR to a .npy, .npz, .h5, .zarr or .parquet file"
+    "numbers, or a path PATH or PATH:SELECTOR to a .npy, .npz, .h5, .zarr, .parquet, .csv or .mat "
+    "file"
 )
 
 
