@@ -1,7 +1,7 @@
 """Elementwise functions of features, in place: compiled where numba is there, else the namespace's.
 
-Both give the same numbers to the rounding of float32. Compiled loops serve float32 on the CPU;
-float64, and tensors, go through their namespace.
+Both give the same numbers to rounding. Compiled loops serve arrays in main memory; tensors go
+through their namespace.
 """
 
 import math
@@ -29,16 +29,20 @@ def compiled() -> Any:
 
 
 def can_compile(*arrays: Array) -> bool:
-    """Whether compiled loops take these arrays: NumPy's, float32, rows in one piece."""
-    return compiled() is not None and all(
-        isinstance(a, np.ndarray) and a.dtype == np.float32 and a.strides[-1] == 4 for a in arrays
-    )
+    """Whether compiled loops take these arrays: NumPy's, of one precision, rows in one piece."""
+    if not all(isinstance(a, np.ndarray) for a in arrays):
+        return False
+    dtype = arrays[0].dtype
+    if dtype not in (np.float32, np.float64):
+        return False
+    alike = all(a.dtype == dtype and a.strides[-1] == dtype.itemsize for a in arrays)
+    return alike and compiled() is not None
 
 
 def cosine(F: Array, amplitude: float) -> Array:
     """Put amplitude cos(2 pi F) in the place of F (n, m): the argument is in turns."""
     if can_compile(F):
-        compiled().cosine(F, np.float32(amplitude))
+        compiled().cosine(F, F.dtype.type(amplitude))
         return F
     xp = array_namespace(F)
     F -= xp.round(F)
@@ -50,7 +54,7 @@ def cosine(F: Array, amplitude: float) -> Array:
 
 def exponential(F: Array) -> Array:
     """exp(F), in the place of F (n, m)."""
-    if can_compile(F):
+    if F.dtype == np.float32 and can_compile(F):
         compiled().exponential(F)
         return F
     return array_namespace(F).exp(F, out=F)

@@ -177,7 +177,9 @@ class StructuredFourier(FeatureMap):
         drawn = self.first, self.order, self.second, self.scale, self.phases
         if can_compile(prepared, out, self.first, self.second, self.scale, self.phases):
             part = (array[blocks.start * p : blocks.stop * p] for array in drawn)
-            compiled().structured_features(prepared, *part, np.float32(amplitude), self.paired, out)
+            compiled().structured_features(
+                prepared, *part, prepared.dtype.type(amplitude), self.paired, out
+            )
             return out
         xp = array_namespace(prepared)
         for k in blocks:
