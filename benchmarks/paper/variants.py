@@ -36,7 +36,6 @@ VARIANTS = {
     "minibatch 10000": {"batch_size": 10_000},
     "low-rank preconditioner": {"precondition": "low_rank"},
     "random Fourier features, low rank": {"approximation": "fourier"},
-    "k-means landmarks": {"landmarks": "kmeans"},
     "published algorithm": {"approximation": "fourier", "precondition": None},
 }
 
