@@ -10,9 +10,10 @@ from knoi.data.csv_head import MISSING, Head, is_gzip
 from knoi.data.optional import require
 
 # A block of few rows has little to do for each column and as much to prepare: with many columns it
-# is larger, within reason. It must hold a whole row, and no number is longer than this.
-_BLOCK_ROWS = 256
-_BLOCK_BYTES = (4 * 2**20, 32 * 2**20)
+# is larger. Arrow reads some thirty blocks ahead, so within reason. A block must hold a whole row,
+# and no number is longer than this.
+_BLOCK_ROWS = 64
+_BLOCK_BYTES = (2**20, 4 * 2**20)
 _NUMBER_BYTES = 64
 
 
