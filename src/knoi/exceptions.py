@@ -1,4 +1,4 @@
-"""Every error knoi raises on purpose, in one tree.
+"""Every error knoi raises on purpose, in one tree, and its warnings.
 
 KnoiError
 ├── InputError (ValueError)               data or a parameter that cannot be used as it came
@@ -7,9 +7,12 @@ KnoiError
 ├── SourceNotFoundError (FileNotFoundError)   a path that is not there
 ├── SourceFormatError (ValueError)        a file that is there but cannot be read as what it claims
 ├── MemoryBudgetError (MemoryError)       the work does not fit the stated `memory_budget`
+├── NotKeptError (AttributeError)         something that this fitted model does not hold
 ├── MissingExtraError (ImportError)       an optional dependency is needed; names the pip command
 └── ModelFileError (ValueError)           a model file that is truncated, altered or foreign
     └── CheckpointError                   ... or a checkpoint that is of another run
+
+InSampleWarning (UserWarning)             correlations of the training rows that mean nothing
 
 Each message says what came, what was wanted and what to do.
 """
@@ -43,6 +46,10 @@ class MemoryBudgetError(KnoiError, MemoryError):
     """The work does not fit the stated memory budget."""
 
 
+class NotKeptError(KnoiError, AttributeError):
+    """A fitted model does not hold what was asked for; an AttributeError, so `hasattr` works."""
+
+
 class MissingExtraError(KnoiError, ImportError):
     """An optional dependency is needed."""
 
@@ -58,3 +65,7 @@ class ModelFileError(KnoiError, ValueError):
 
 class CheckpointError(ModelFileError):
     """A checkpoint is of another run, or cannot be where it is wanted."""
+
+
+class InSampleWarning(UserWarning):
+    """A fit to so few rows that any two views, related or not, would agree perfectly on them."""

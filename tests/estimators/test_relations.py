@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import knoi
 from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.estimators import ESTIMATORS
-from knoi.exceptions import InputError, ModelFileError
+from knoi.exceptions import InputError, InSampleWarning, ModelFileError
 from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern, Polynomial
 from tests.oracles.cca import kernel_cca, linear_cca
 
@@ -294,7 +294,8 @@ class TestDegenerateViews:
     def test_more_columns_than_rows(self, device, dtype):
         rng = np.random.default_rng(0)
         X, Y = rng.standard_normal((30, 80)).astype(dtype), rng.standard_normal((30, 3))
-        model = LinearCCA(3, device=device).fit(X, Y.astype(dtype))
+        with pytest.warns(InSampleWarning):
+            model = LinearCCA(3, device=device).fit(X, Y.astype(dtype))
         # Thirty rows in 80 dimensions explain anything: every correlation is 1.
         tolerance = 1e-8 if dtype == np.float64 else 1e-3
         np.testing.assert_allclose(model.correlations_, 1.0, atol=tolerance)
@@ -368,6 +369,7 @@ class TestDegenerateViews:
 
 
 class TestWhatAFittedModelPromises:
+    @pytest.mark.filterwarnings("ignore::knoi.exceptions.InSampleWarning")
     @every_estimator
     @both_devices
     def test_correlations_are_ordered_and_bounded(self, two_views, estimator, device):
@@ -579,6 +581,7 @@ class TestPrecision:
         [KernelCCA(2, reg=0.0), NystromCCA(2, rank=60, reg=1e-12, random_state=0)],
         ids=lambda model: type(model).__name__,
     )
+    @pytest.mark.filterwarnings("ignore::knoi.exceptions.InSampleWarning")
     def test_a_model_projects_in_its_own_precision(self, two_views, model):
         X, Y = (view.astype(np.float32) for view in two_views)
         model.fit(X.astype(np.float64), Y.astype(np.float64))

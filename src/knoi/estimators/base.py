@@ -1,8 +1,9 @@
 """What every estimator shares: opening data, projecting, scoring, saving; `_solve` is the rest."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,16 +14,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
+from knoi.arrays.random import View
 from knoi.data.checked import CheckedView
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.in_sample import verdict
+from knoi.estimators.measuring import loadings, measure, redundancies, regressed, sample_of
 from knoi.estimators.parameters import check_domain, count
-from knoi.exceptions import InputError, ModelFileError
+from knoi.exceptions import (
+    InputError,
+    InSampleWarning,
+    MemoryBudgetError,
+    ModelFileError,
+)
 from knoi.features import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
-from knoi.metrics import total_correlation
+from knoi.metrics import PermutationTest, Redundancy, permutation_test, total_correlation
+from knoi.metrics.inputs import projection_matrix
+from knoi.metrics.structure import Structure
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import Projection, ViewProjection
 
@@ -63,6 +74,12 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
             backend = pick_backend(self.device, pairs.dtype)
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._keep(self._solve(pairs, backend, engine))
+                self._measure(pairs, engine)
+                flattery = verdict(self.projection_, pairs, getattr(self, "reg", None))
+        if flattery is not None:
+            # Once the model is whole; from where the user called `fit`, a subclass's or this one.
+            level = 2 if type(self).fit is BaseCCA.fit else 3
+            warnings.warn(f"{type(self).__name__}: {flattery}", InSampleWarning, stacklevel=level)
         return self
 
     def transform(self, X: Any, Y: Any = None) -> Any:
@@ -94,6 +111,93 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         projected: tuple[NDArray[Any], NDArray[Any]] = self.fit(X, Y).transform(X, Y)
         return projected
 
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the second view from the first, by least squares on its variates.
+
+        Y_hat = mean(Y) + (Zx - mean(Zx)) B, the best linear prediction of Y from what `transform`
+        makes of X, with B from the training rows (at most 65,536 of them). What the variates do not
+        hold is predicted by its mean. As with `correlations_`, judge it on rows not used in `fit`.
+
+        Returns
+        -------
+        Y_hat : ndarray (n_samples, n_features_y_), in the precision of X
+        """
+        check_is_fitted(self)
+        return regressed(self, View.Y, self.transform(X), View.X)
+
+    def predict_x(self, Y: Any) -> NDArray[Any]:
+        """Predict the first view from the second, as `predict` does the second from the first."""
+        check_is_fitted(self)
+        return regressed(self, View.X, self.transform_y(Y), View.Y)
+
+    def inverse_transform(self, Zx: Any, Zy: Any = None) -> Any:
+        """Reconstruct X, or both views, from their own variates, by least squares.
+
+        Exact for linear methods with as many components as a view has directions; else the best
+        linear reconstruction. Variates of kernel methods are not linear in the columns, and there
+        it is an approximation, however many there are.
+
+        Returns
+        -------
+        X_hat : ndarray (n_samples, n_features_in_), or the pair (X_hat, Y_hat) if Zy is given
+        """
+        check_is_fitted(self)
+        X_hat = regressed(self, View.X, self._variates(Zx, "Zx"), View.X)
+        if Zy is None:
+            return X_hat
+        return X_hat, regressed(self, View.Y, self._variates(Zy, "Zy"), View.Y)
+
+    @property
+    def x_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of X with the variates of X on training rows, (dx, L)."""
+        check_is_fitted(self)
+        return loadings(self, View.X, View.X)
+
+    @property
+    def y_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of Y with the variates of Y on training rows, (dy, L)."""
+        check_is_fitted(self)
+        return loadings(self, View.Y, View.Y)
+
+    @property
+    def x_cross_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of X with the variates of Y on training rows, (dx, L)."""
+        check_is_fitted(self)
+        return loadings(self, View.X, View.Y)
+
+    @property
+    def y_cross_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
+        check_is_fitted(self)
+        return loadings(self, View.Y, View.X)
+
+    def redundancy(self, X: Any, Y: Any) -> tuple[Redundancy, Redundancy]:
+        """How much of each view the variates of the other account for, on these pairs.
+
+        Returns
+        -------
+        of_x, of_y : Redundancy
+            Of the columns of X given the variates of Y, and the other way round.
+        """
+        check_is_fitted(self)
+        with PairSource.open(X, Y) as pairs, Threads(worker_count(self.n_jobs)) as engine:
+            self._remember_columns(X, pairs, reset=False)
+            return redundancies(self, self._measured(pairs, engine))
+
+    def permutation_test(
+        self, X: Any, Y: Any, n_permutations: int = 999, random_state: Any = None
+    ) -> PermutationTest:
+        """Test whether the views are related, on pairs that were not used to fit.
+
+        As `knoi.metrics.permutation_test` of what `transform` returns. On training pairs it would
+        find every fit significant.
+        """
+        check_is_fitted(self)
+        with PairSource.open(X, Y):
+            pass  # refuses rows without a partner, by the names the caller knows
+        Zx, Zy = self.transform(X, Y)
+        return permutation_test(Zx, Zy, n_permutations, random_state)
+
     def score(self, X: Any, Y: Any) -> float:
         """Fitted total correlation: the sum over components of corr(Zx, Zy) on these pairs.
 
@@ -108,7 +212,11 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, atomically; nothing in it is ever executed."""
         check_is_fitted(self)
-        plain, tensors = flatten_state(self.projection_.state_dict())
+        state = self.projection_.state_dict()
+        if hasattr(self, "structure_"):
+            structure = self.structure_
+            state["structure"] = None if structure is None else structure.state_dict()
+        plain, tensors = flatten_state(state)
         header = {
             "class": type(self).__name__,
             "params": {name: portable(v) for name, v in self.get_params(deep=False).items()},
@@ -131,13 +239,15 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
                 f"{path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
                 "knoi.load, which finds the class by itself."
             )
-        projection = Projection.from_state_dict(
-            unflatten_state(header["projection"], model.tensors)
-        )
+        state = unflatten_state(header["projection"], model.tensors)
+        projection = Projection.from_state_dict(state)
         maps = projection.x.features, projection.y.features
         params = {name: _from_portable(v, maps) for name, v in header["params"].items()}
         estimator = cls(**params)
         estimator._keep(projection)
+        if "structure" in state:  # files of earlier versions have none
+            stored = state["structure"]
+            estimator.structure_ = None if stored is None else Structure.from_state_dict(stored)
         for name, value in header.get("facts", {}).items():
             setattr(estimator, name, value)
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
@@ -173,6 +283,34 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         self.correlations_ = projection.correlations
         self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
+        self.__dict__.pop("structure_", None)  # it was of the projection before
+
+    def _measure(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> None:
+        """Relate columns and variates on a sample of the rows fitted to, if memory allows."""
+        self.structure_: Structure | None = None
+        with suppress(MemoryBudgetError):
+            self.structure_ = self._measured(sample_of(pairs), engine, held=held)
+
+    def _measured(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> Structure:
+        backend = pick_backend(self.device, pairs.dtype)
+        return measure(
+            self.projection_,
+            pairs,
+            engine,
+            device=self.device,
+            budget=self._budget(backend),
+            piece_rows=PIECE_ROWS,
+            held=held,
+        )
+
+    def _variates(self, Z: Any, name: str) -> NDArray[Any]:
+        checked = projection_matrix(Z, name)
+        if checked.shape[1] != self._n_features_out:
+            raise InputError(
+                f"{name} has {checked.shape[1]} columns, but {type(self).__name__} has "
+                f"{self._n_features_out} components. Pass what transform returns."
+            )
+        return checked
 
     def _budget(self, backend: Backend) -> int:
         return budget_or_default(self.memory_budget, backend.free_bytes())
@@ -220,6 +358,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False  # Y is a table, and so is what `predict` returns
         tags.target_tags.two_d_labels = True
         return tags
 

@@ -70,6 +70,7 @@ class MomentCCA(BaseCCA):
                     moments.merge(self._moments)
                 if solve:
                     self._keep(self._finish(maps, moments, consume=False))
+                    self._measure(pairs, engine, held=moments.held_bytes)
             self._maps, self._moments = maps, moments
         return self
 

@@ -1,0 +1,358 @@
+"""From variates back to columns: predictions, reconstructions, loadings; and fits that flatter."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import knoi
+from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi.arrays import blocks
+from knoi.data.pairs import PairSource
+from knoi.data.synthetic import make_two_views
+from knoi.estimators import ESTIMATORS, measuring
+from knoi.estimators.measuring import sample_of
+from knoi.exceptions import InputError, InSampleWarning, KnoiError, NotKeptError
+from knoi.metrics import component_correlations, permutation_test, redundancy
+from knoi.persistence import read_model, write_model
+
+every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+
+
+def small(estimator, **params):
+    """An estimator that fits 200 rows in milliseconds; parameters it has not are left out."""
+    given = {"n_components": 2, "rank": 40, "reg": 1e-3, "random_state": 0} | params
+    known = estimator._get_param_names()
+    return estimator(**{name: value for name, value in given.items() if name in known})
+
+
+def least_squares(Z, Y):
+    """Fitted values of Y on Z, with an intercept."""
+    design = np.column_stack([np.ones(len(Z)), Z])
+    return design @ np.linalg.lstsq(design, Y, rcond=None)[0]
+
+
+def correlations(X, Z):
+    return np.corrcoef(X.T, Z.T)[: X.shape[1], X.shape[1] :]
+
+
+@every_estimator
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_all_is_least_squares_on_the_variates(estimator, device, two_views):
+    X, Y = two_views
+    model = small(estimator, device=device).fit(X, Y)
+    Zx, Zy = model.transform(X, Y)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    np.testing.assert_allclose(model.predict(X), least_squares(Zx, Y), **close)
+    np.testing.assert_allclose(model.predict_x(Y), least_squares(Zy, X), **close)
+    np.testing.assert_allclose(model.inverse_transform(Zx), least_squares(Zx, X), **close)
+    X_hat, Y_hat = model.inverse_transform(Zx, Zy)
+    np.testing.assert_allclose(X_hat, least_squares(Zx, X), **close)
+    np.testing.assert_allclose(Y_hat, least_squares(Zy, Y), **close)
+    np.testing.assert_allclose(model.x_loadings_, correlations(X, Zx), **close)
+    np.testing.assert_allclose(model.y_loadings_, correlations(Y, Zy), **close)
+    np.testing.assert_allclose(model.x_cross_loadings_, correlations(X, Zy), **close)
+    np.testing.assert_allclose(model.y_cross_loadings_, correlations(Y, Zx), **close)
+
+
+def test_with_all_components_linear_prediction_is_regression(two_views):
+    X, Y = two_views
+    model = LinearCCA(4).fit(X, Y)
+    np.testing.assert_allclose(model.predict(X), least_squares(X, Y))
+    # Y has four directions and they are all there; of X four of six.
+    X_hat, Y_hat = model.inverse_transform(*model.transform(X, Y))
+    np.testing.assert_allclose(Y_hat, Y)
+    assert np.abs(X_hat - X).max() > 0.1
+
+
+def test_a_kernel_predicts_what_a_line_cannot():
+    views = make_two_views(1500, (2, 2), (0.95, 0.9), nonlinear=True)
+    train, test = slice(0, 1200), slice(1200, None)
+
+    def explained(model):
+        error = views.Y[test] - model.fit(views.X[train], views.Y[train]).predict(views.X[test])
+        return 1 - error.var() / views.Y[test].var()
+
+    assert explained(LinearCCA(2)) < 0.05
+    assert explained(NystromCCA(2, rank=100, reg=1e-4, random_state=0)) > 0.6
+
+
+@every_estimator
+def test_what_comes_out_has_the_precision_of_what_came_in(estimator, two_views):
+    X, Y = (view.astype(np.float32) for view in two_views)
+    model = small(estimator).fit(X, Y)
+    predicted = model.predict(X)
+    assert predicted.dtype == model.predict_x(Y).dtype == np.float32
+    assert model.inverse_transform(model.transform(X)).dtype == np.float32
+    assert model.predict(X.astype(np.float64)).dtype == np.float64
+    expected = least_squares(model.transform(X).astype(np.float64), Y)
+    np.testing.assert_allclose(predicted, expected, atol=1e-4 * np.abs(Y).max())
+
+
+@every_estimator
+def test_a_file_keeps_it(estimator, two_views, tmp_path):
+    X, Y = two_views
+    model = small(estimator).fit(X, Y)
+    model.save(tmp_path / "model.knoi")
+    twin = knoi.load(tmp_path / "model.knoi")
+    np.testing.assert_array_equal(twin.predict(X), model.predict(X))
+    np.testing.assert_array_equal(twin.predict_x(Y), model.predict_x(Y))
+    np.testing.assert_array_equal(twin.x_loadings_, model.x_loadings_)
+    np.testing.assert_array_equal(twin.y_cross_loadings_, model.y_cross_loadings_)
+
+
+def test_a_file_from_before_loads_and_says_what_it_lacks(two_views, tmp_path):
+    X, Y = two_views
+    model = small(LinearCCA).fit(X, Y)
+    model.save(tmp_path / "new.knoi")
+    file = read_model(tmp_path / "new.knoi")
+    header = {k: v for k, v in file.header.items() if k not in ("format", "knoi_version", "sha256")}
+    del header["projection"]["structure"]
+    tensors = {k: v for k, v in file.tensors.items() if not k.startswith("structure/")}
+    assert len(tensors) < len(file.tensors)
+    write_model(tmp_path / "old.knoi", header, tensors)
+    old = knoi.load(tmp_path / "old.knoi")
+    np.testing.assert_array_equal(old.transform(X), model.transform(X))
+    message = (
+        "This LinearCCA was saved, or learned by partial_fit, without what relates its variates to "
+        "the columns of the views, which predict, inverse_transform and loadings need. Fit it "
+        "again with fit."
+    )
+    with pytest.raises(NotKeptError, match=f"^{re.escape(message)}$") as raised:
+        old.predict(X)
+    assert isinstance(raised.value, KnoiError)
+    assert not hasattr(old, "x_loadings_")
+    assert hasattr(model, "x_loadings_")
+    assert not hasattr(LinearCCA(), "x_loadings_")
+    old.save(tmp_path / "again.knoi")
+    with pytest.raises(NotKeptError):
+        knoi.load(tmp_path / "again.knoi").predict_x(Y)
+
+
+def test_many_rows_are_sampled_few_are_all_used(monkeypatch):
+    monkeypatch.setattr(measuring, "WHOLE_ROWS", 200)
+    monkeypatch.setattr(measuring, "MOST_ROWS", 500)
+    views = make_two_views(8000, (5, 4), (0.9, 0.8))
+
+    def rows_used(n):
+        with PairSource.open(views.X[:n], views.Y[:n]) as pairs:
+            return sample_of(pairs).n_rows
+
+    assert [rows_used(n) for n in (150, 200, 1000, 4800, 8000)] == [150, 200, 200, 300, 500]
+    model = LinearCCA(2).fit(views.X, views.Y)
+    again = LinearCCA(2).fit(views.X, views.Y)
+    np.testing.assert_array_equal(again.predict(views.X), model.predict(views.X))
+    whole = least_squares(model.transform(views.X), views.Y)
+    off = np.square(model.predict(views.X) - whole).mean() / np.square(views.Y - whole).mean()
+    # Least squares on 500 rows with 3 coefficients: 3/500 more error than the best.
+    assert 0 < off < 4 * 3 / 500
+    assert np.abs(model.x_loadings_ - correlations(views.X, model.transform(views.X))).max() < 0.2
+
+
+def test_the_sample_is_of_all_the_rows(monkeypatch):
+    monkeypatch.setattr(measuring, "WHOLE_ROWS", 100)
+    rows = np.arange(2000.0)[:, None]
+    with PairSource.open(rows, rows) as pairs:
+        X, Y = sample_of(pairs).read(0, 125)
+    np.testing.assert_array_equal(X, Y)
+    assert len(np.unique(X)) == 125
+    assert X.mean() == pytest.approx(1000, abs=4.5 * 577 / np.sqrt(125))
+
+
+@every_estimator
+def test_chunks_do_not_matter(estimator, two_views, monkeypatch):
+    X, Y = two_views
+    whole = small(estimator).fit(X, Y)
+    with PairSource.open(X, Y) as pairs, knoi.engine.Threads(1) as engine:
+        monkeypatch.setattr(blocks, "MAX_CHUNK_ROWS", 64)
+        whole._measure(pairs, engine)
+        chunked = whole.predict(X)
+        monkeypatch.undo()
+        whole._measure(pairs, engine)
+    np.testing.assert_allclose(chunked, whole.predict(X), rtol=1e-9, atol=1e-12)
+
+
+def test_sparse_views_and_files_are_as_good(two_views, tmp_path):
+    X, Y = (np.where(np.abs(view) < 0.7, 0.0, view) for view in two_views)
+    model = LinearCCA(2).fit(X, Y)
+    np.save(tmp_path / "X.npy", X)
+    for view in (scipy.sparse.csr_array(X), tmp_path / "X.npy"):
+        other = LinearCCA(2).fit(view, Y)
+        np.testing.assert_allclose(other.predict(view), model.predict(X), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(other.x_loadings_, model.x_loadings_, atol=1e-10)
+        for found, wanted in zip(other.redundancy(view, Y), model.redundancy(X, Y), strict=True):
+            np.testing.assert_allclose(found.per_component, wanted.per_component)
+
+
+def test_a_view_too_wide_is_left_out_and_said_so(two_views, monkeypatch, tmp_path):
+    X, Y = two_views
+    monkeypatch.setattr(measuring, "MOST_NUMBERS", 10)
+    model = LinearCCA(2).fit(X, Y)
+    model.save(tmp_path / "model.knoi")
+    message = (
+        "X has 6 columns, which times 2 components is more than the 10 numbers kept to predict a "
+        "view or give its loadings. Lower n_components, pass fewer columns, or regress those you "
+        "need on what transform returns."
+    )
+    Zx = model.transform(X)
+    for one in (model, knoi.load(tmp_path / "model.knoi")):
+        np.testing.assert_allclose(one.predict(X), least_squares(Zx, Y))
+        for call in (
+            lambda one=one: one.predict_x(Y),
+            lambda one=one: one.inverse_transform(Zx),
+            lambda one=one: one.x_loadings_,
+            lambda one=one: one.redundancy(X, Y),
+        ):
+            with pytest.raises(NotKeptError, match=f"^{re.escape(message)}$"):
+                call()
+        np.testing.assert_allclose(one.y_cross_loadings_, correlations(Y, Zx))
+
+
+def test_too_small_a_memory_budget_costs_predictions_not_the_fit(two_views, monkeypatch, tmp_path):
+    X, Y = two_views
+    monkeypatch.setattr(measuring.JointMoments, "fixed_bytes", lambda *_: 2**60)
+    model = LinearCCA(2).fit(X, Y)
+    model.save(tmp_path / "model.knoi")
+    for one in (model, knoi.load(tmp_path / "model.knoi")):
+        assert one.score(X, Y) > 1.5
+        with pytest.raises(
+            NotKeptError, match=r"was fitted within a memory_budget too small .* larger memory_bu"
+        ):
+            one.predict(X)
+
+
+@pytest.mark.parametrize("estimator", [LinearCCA, FourierCCA, NystromCCA])
+def test_partial_fit_measures_on_the_latest_piece(estimator, two_views):
+    X, Y = two_views
+    model = small(estimator).partial_fit(X[:120], Y[:120]).partial_fit(X[120:], Y[120:])
+    Zx, _ = model.transform(X[120:], Y[120:])
+    np.testing.assert_allclose(model.predict(X[120:]), least_squares(Zx, Y[120:]), rtol=1e-6)
+    np.testing.assert_allclose(model.x_loadings_, correlations(X[120:], Zx), atol=1e-8)
+
+
+@every_estimator
+def test_redundancy_and_permutations_are_the_metrics_on_projections(estimator, two_views):
+    X, Y = two_views
+    model = small(estimator).fit(X[:150], Y[:150])
+    Zx, Zy = model.transform(X[150:], Y[150:])
+    for found, (view, Z) in zip(
+        model.redundancy(X[150:], Y[150:]), ((X[150:], Zy), (Y[150:], Zx)), strict=True
+    ):
+        expected = redundancy(view, Z)
+        np.testing.assert_allclose(found.per_component, expected.per_component, rtol=1e-6)
+        assert found.total == pytest.approx(expected.total, rel=1e-6)
+    test = model.permutation_test(X[150:], Y[150:], n_permutations=99, random_state=1)
+    np.testing.assert_allclose(test.correlations, component_correlations(Zx, Zy), atol=1e-10)
+    expected = permutation_test(Zx, Zy, n_permutations=99, random_state=1)
+    np.testing.assert_array_equal(test.p_values, expected.p_values)
+    assert test.p_values[0] == 0.01
+
+
+def test_wrong_shapes_are_explained(two_views):
+    X, Y = two_views
+    model = LinearCCA(2).fit(X, Y)
+    message = "Zx has 3 columns, but LinearCCA has 2 components. Pass what transform returns."
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        model.inverse_transform(np.zeros((5, 3)))
+    with pytest.raises(InputError, match=r"^X has 4 features, but LinearCCA is expecting 6"):
+        model.predict(Y)
+    with pytest.raises(InputError, match=r"^X has 200 rows but Y has 199"):
+        model.permutation_test(X, Y[:199])
+    with pytest.raises(InputError, match=r"^X has 200 rows but Y has 199"):
+        model.redundancy(X, Y[:199])
+
+
+def test_pipelines_and_frames(two_views):
+    X, Y = two_views
+    scaler = StandardScaler().fit(X)
+    alone = LinearCCA(2).fit(scaler.transform(X), Y)
+    line = make_pipeline(StandardScaler(), LinearCCA(2)).fit(X, Y)
+    np.testing.assert_allclose(line.predict(X), alone.predict(scaler.transform(X)))
+    X_hat = line.inverse_transform(line.transform(X))
+    np.testing.assert_allclose(X_hat, least_squares(line.transform(X), X))
+    framed = LinearCCA(2).set_output(transform="pandas").fit(X, Y)
+    plain = LinearCCA(2).fit(X, Y)
+    np.testing.assert_array_equal(framed.predict(X), plain.predict(X))
+    Z = framed.transform(X)
+    np.testing.assert_array_equal(framed.inverse_transform(Z), plain.inverse_transform(Z))
+
+
+class TestFitsThatFlatter:
+    @staticmethod
+    def noise(n, dx, dy, seed=0):
+        rng = np.random.default_rng(seed)
+        return rng.standard_normal((n, dx)), rng.standard_normal((n, dy))
+
+    def test_as_many_directions_as_rows_are_warned_of(self):
+        X, Y = self.noise(25, 15, 12)
+        with pytest.warns(InSampleWarning) as caught:
+            model = LinearCCA(2).fit(X, Y)
+        assert caught[0].filename == __file__
+        assert str(caught[0].message) == (
+            "LinearCCA: the 2 correlations found are at least 0.999, but would be for any two "
+            "views, related or not: X varies in 15 directions and Y in 12, together more than the "
+            "25 rows can tell apart. correlations_ means nothing here. Judge by score or "
+            "permutation_test on rows not used in fit; pass more rows, or raise reg."
+        )
+        np.testing.assert_allclose(model.correlations_, 1.0)
+        assert model.score(*self.noise(2000, 15, 12, seed=1)) < 0.2
+
+    def test_the_border_is_where_all_correlations_become_one(self):
+        # 15 + 12 directions: of n - 1 = 25 dimensions they share at least two, of 26 one.
+        for n, forced in ((26, True), (27, False)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = LinearCCA(2).fit(*self.noise(n, 15, 12))
+            assert bool(caught) is forced
+            assert bool(model.correlations_.min() > 0.999) is forced
+
+    @pytest.mark.parametrize("estimator", [KernelCCA, FourierCCA, NystromCCA])
+    def test_kernels_without_regularisation_too(self, estimator):
+        X, Y = self.noise(60, 5, 5)
+        with pytest.warns(InSampleWarning, match=f"^{estimator.__name__}: "):
+            model = small(estimator, reg=1e-9, rank=60).fit(X, Y)
+        assert abs(model.score(*self.noise(500, 5, 5, seed=1))) < 0.3
+
+    @pytest.mark.parametrize("estimator", [LinearCCA, KernelCCA, FourierCCA, NystromCCA])
+    def test_regularisation_and_rows_are_remedies(self, estimator):
+        small(estimator, reg=0.1).fit(*self.noise(25, 15, 12))
+        small(estimator, reg=0.01, rank=20).fit(*self.noise(500, 15, 12))
+
+    def test_a_real_relation_in_few_directions_is_no_matter(self):
+        # 80 columns and 30 rows, but only three directions: that X and Y agree is a finding.
+        rng = np.random.default_rng(0)
+        shared = rng.standard_normal((30, 3))
+        X, Y = shared @ rng.standard_normal((3, 80)), shared @ rng.standard_normal((3, 70))
+        model = LinearCCA(3).fit(X, Y)
+        np.testing.assert_allclose(model.correlations_, 1.0)
+
+    def test_a_relation_that_rows_do_not_force_is_no_matter(self):
+        # As many directions as rows force one correlation of the three that are there.
+        X, Y = self.noise(27, 15, 12)
+        Y[:, :3] = X[:, :3]
+        np.testing.assert_allclose(LinearCCA(3).fit(X, Y).correlations_, 1.0)
+
+    def test_a_relation_that_outweighs_the_regularisation_is_no_matter(self):
+        X, Y = self.noise(30, 80, 70)
+        Y[:, 0] = X[:, 0]
+        for view in (X, Y):
+            view[:, 0] *= 1000
+        assert LinearCCA(1, reg=1e-4).fit(X, Y).correlations_[0] > 0.999
+        with pytest.warns(InSampleWarning):
+            LinearCCA(1, reg=1e-9).fit(X, Y)
+
+    def test_units_of_columns_do_not_hide_it(self):
+        X, Y = self.noise(25, 15, 12)
+        with pytest.warns(InSampleWarning, match="X varies in 15 directions and Y in 12"):
+            LinearCCA(2).fit(X * 10.0 ** np.arange(-7, 8), Y)
+
+    def test_made_an_error_it_leaves_the_model_fitted(self):
+        X, Y = self.noise(20, 15, 12)
+        model = LinearCCA(2)
+        with pytest.raises(InSampleWarning):
+            model.fit(X, Y)
+        assert model.predict(X).shape == (20, 12)
