@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knoi.arrays import fast
+from knoi.arrays import fast, hadamard
 
 
 @pytest.fixture(params=["compiled", "namespace"])
@@ -64,3 +64,12 @@ def test_any_shape(path, shape):
     F = np.zeros(shape, dtype=np.float32)
     assert fast.exponential(fast.cosine(F, 2.0)).shape == shape
     np.testing.assert_allclose(F, np.full(shape, np.exp(2.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [8, 256, 512, 2048])
+def test_hadamard_rows_are_those_of_the_plain_transform(path, dtype, size):
+    X = np.random.default_rng(0).standard_normal((5, size)).astype(dtype)
+    expected = hadamard.transform(X.astype(np.float64))
+    found = fast.hadamard_rows(X.copy())
+    np.testing.assert_allclose(found, expected, atol=size * np.finfo(dtype).eps)

@@ -169,6 +169,17 @@ def hadamard(b: Any, t: Any) -> None:
 
 
 @njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def hadamard_rows(X: Any) -> None:
+    """Every row of X (n, 2^k >= 256) becomes its transform."""
+    b, t = np.empty(X.shape[1], X.dtype), np.empty(X.shape[1], X.dtype)
+    for i in range(X.shape[0]):
+        row = X[i]
+        b[:] = row
+        hadamard(b, t)
+        row[:] = t
+
+
+@njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def _multiply(a: Any, by: Any, out: Any) -> None:
     for j in range(out.size):
         out[j] = a[j] * by[j]

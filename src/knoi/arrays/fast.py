@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from knoi.arrays import hadamard
 from knoi.arrays.backend import Array
 
 
@@ -50,6 +51,14 @@ def cosine(F: Array, amplitude: float) -> Array:
     xp.cos(F, out=F)
     F *= amplitude
     return F
+
+
+def hadamard_rows(X: Array) -> Array:
+    """X H for the rows of X (n, p), in the order of `knoi.arrays.hadamard`; X is used up."""
+    if X.shape[1] >= hadamard.SMALLEST and can_compile(X):
+        compiled().hadamard_rows(X)
+        return X
+    return hadamard.transform(X)
 
 
 def exponential(F: Array) -> Array:

@@ -139,6 +139,7 @@ class MinibatchCCA(BaseCCA):
                 if solve:
                     with PairSource.open(*stream.recent) as rows:
                         self._keep(self._end(stream.run, stream.training, rows))
+                        self._measure(rows, engine)
                     self.stopped_ = None
                 stream.training.rest()
             self._streaming = stream

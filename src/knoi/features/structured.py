@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays import hadamard
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.fast import can_compile, compiled, cosine
+from knoi.arrays.fast import can_compile, compiled, cosine, hadamard_rows
 from knoi.arrays.hadamard import PAIRED_RUN
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
@@ -148,7 +148,7 @@ class StructuredFourier(FeatureMap):
         inside -= self.centre
         if self.rotation.shape[0]:
             rows *= self.rotation / self.size**0.5
-            rows = hadamard.transform(rows)
+            rows = hadamard_rows(rows)
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
