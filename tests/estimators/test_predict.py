@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import knoi
-from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.arrays import blocks
 from knoi.data.pairs import PairSource
 from knoi.data.synthetic import make_two_views
@@ -232,6 +232,15 @@ def test_partial_fit_measures_on_the_latest_piece(estimator, two_views):
     Zx, _ = model.transform(X[120:], Y[120:])
     np.testing.assert_allclose(model.predict(X[120:]), least_squares(Zx, Y[120:]), rtol=1e-6)
     np.testing.assert_allclose(model.x_loadings_, correlations(X[120:], Zx), atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", [KNOI, DoublyStochasticCCA])
+def test_a_stream_of_minibatches_predicts_too(estimator, two_views):
+    X, Y = two_views
+    model = small(estimator).partial_fit(X, Y)  # one minibatch: all rows are its latest
+    Zx = model.transform(X)
+    np.testing.assert_allclose(model.predict(X), least_squares(Zx, Y), rtol=1e-6)
+    np.testing.assert_allclose(model.x_loadings_, correlations(X, Zx), atol=1e-8)
 
 
 @every_estimator
