@@ -63,7 +63,7 @@ def hadamard_rows(X: Array) -> Array:
 
 def exponential(F: Array) -> Array:
     """exp(F), in the place of F (n, m)."""
-    if F.dtype == np.float32 and can_compile(F):
+    if can_compile(F):
         compiled().exponential(F)
         return F
     return array_namespace(F).exp(F, out=F)

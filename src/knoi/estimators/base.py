@@ -37,9 +37,9 @@ from knoi.metrics.structure import Structure
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import Projection, ViewProjection
 
-# Rows handed to one thread at a time: their features fit the cache, so that the steps of a map
-# find them there.
-PIECE_ROWS = 256
+# Rows handed to one thread at a time: few enough to share them evenly, enough for BLAS to run at
+# speed.
+PIECE_ROWS = 640
 
 
 class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]

@@ -20,8 +20,8 @@ from knoi.features import FeatureMap, Identity
 
 # On a CPU one worker makes this many features of this many rows at a time: few enough to stay in
 # the shared cache through product, cosine and projection, enough for BLAS to run at speed.
-BLOCK_COLUMNS = 512
-TILE_ROWS = 2560
+BLOCK_COLUMNS = 1024
+TILE_ROWS = 1280
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MinibatchFeatures:
             return scores
 
         # A few lanes a worker: fewer sums to add up than blocks, and none waits long for another.
-        lanes = even_slices(len(self._blocks), -(-len(self._blocks) // (4 * engine.n_workers)))
+        lanes = even_slices(len(self._blocks), len(self._blocks) // (4 * engine.n_workers))
         scores = engine.reduce(add, engine.map(some_blocks, lanes))
         self._made = self._kept is not None
         return scores
