@@ -21,7 +21,7 @@ from knoi.features import FeatureMap, Identity
 # On a CPU one worker makes this many features of this many rows at a time: few enough to stay in
 # the shared cache through product, cosine and projection, enough for BLAS to run at speed.
 BLOCK_COLUMNS = 1024
-TILE_ROWS = 1280
+TILE_ROWS = 1024
 
 
 @dataclass(frozen=True)
