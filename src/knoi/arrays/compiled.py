@@ -185,6 +185,8 @@ def hadamard(b: Any, t: Any) -> None:
     """H b into t, in the order of `knoi.arrays.hadamard.transform`; b (2^k >= 256) is used up."""
     if b.size == 256:
         _within_256(b)
+    elif b.size == 512:
+        _within_512(b)
     else:
         for k in range(b.size // 512):
             _within_512(b[512 * k : 512 * (k + 1)])

@@ -9,7 +9,7 @@ from knoi.arrays.backend import Array
 # than can be seen.
 SMALLEST = 256
 # Of features in pairs, so many of the first kind stand before as many of the second.
-PAIRED_RUN = 64
+PAIRED_RUN = 128
 
 
 def padded(d: int) -> int:

@@ -18,8 +18,9 @@ from knoi.arrays.sparse import is_sparse, product
 from knoi.engine import Engine
 from knoi.features import FeatureMap, Identity
 
-# On a CPU one worker makes this many features of this many rows at a time: few enough to stay in
-# the shared cache through product, cosine and projection, enough for BLAS to run at speed.
+# On a CPU one worker makes this many features at a time, of this many rows where they are not kept:
+# few enough to stay in the shared cache through product, cosine and projection, enough for BLAS to
+# run at speed.
 BLOCK_COLUMNS = 1024
 TILE_ROWS = 1024
 
@@ -64,7 +65,7 @@ class MinibatchFeatures:
         self._features = features
         self._backend = backend
         on_cpu = backend.is_numpy
-        self._tile_rows = TILE_ROWS if on_cpu else batch_size
+        self._tile_rows = TILE_ROWS if on_cpu and not keep else batch_size
         block = BLOCK_COLUMNS if on_cpu else 8 * BLOCK_COLUMNS
         self._widest = max(block, features.grain)
         self._blocks = features.slices(self._widest)
@@ -128,7 +129,8 @@ class MinibatchFeatures:
             columns = blocks[k]
             out = G[columns.start - first : columns.stop - first, :]
             if self._kept is not None and within is None:
-                matmul(self._kept[k][: R.shape[0], :].T, R, out=out)
+                # R' Phi, not Phi' R: the long matrix is read as it lies.
+                out[...] = matmul(R.T, self._kept[k][: R.shape[0], :]).T
                 return
             out[...] = 0.0
             for rows in even_slices(int(R.shape[0]), self._tile_rows):

@@ -13,7 +13,7 @@ from knoi.data.pairs import RowPair
 from knoi.engine import Engine
 from knoi.exceptions import InputError
 from knoi.solvers.noi import Coupling, Head, MinibatchFeatures, ViewState, couple, descend
-from knoi.solvers.precondition import Preconditioner
+from knoi.solvers.precondition import Preconditioner, plain
 
 # A minibatch whose total correlation falls below this part of what it was shows a collapse ...
 COLLAPSED = 0.5
@@ -167,14 +167,19 @@ class Rule:
         return self.precondition[view].penalty(U)
 
     def _descend(self, weights: Weights, coupling: Coupling) -> Weights:
-        views = []
+        directions = []
         for v, view in enumerate((weights.x, weights.y)):
             R = coupling.residuals[v]
             R = self.backend.asarray(R / len(R))
             G = self.features[v].gradient(R, self.engine)
+            directions.append(self._direction(v, G, view.U))
+
+        def move(v: int) -> ViewState:
             step = self.step_sizes[v](weights.steps - 1) * weights.shortened
-            direction = self._direction(v, G, view.U)
-            views.append(descend(view, direction, step, self.momentum, self.weight_decay))
+            view = (weights.x, weights.y)[v]
+            return descend(view, directions[v], step, self.momentum, self.weight_decay)
+
+        views = self.engine.map(move, (0, 1))
         moved = replace(weights, x=views[0], y=views[1], head=coupling.head)
         if self.average_from is None or moved.steps <= self.average_from:
             return moved
@@ -183,6 +188,8 @@ class Rule:
     def _direction(self, v: int, G: Array, U: Array) -> Array:
         """P G, the columns shared among workers: each column is a problem of its own."""
         apply = self.precondition[v]
+        if apply is plain:
+            return G
         L = int(G.shape[1])
         parts = even_slices(L, max(LEAST_COLUMNS, -(-L // self.engine.n_workers)))
         found = self.engine.map(lambda part: apply(G[:, part], U[:, part]), parts)
@@ -197,9 +204,9 @@ def project(
     engine: Engine,
 ) -> Scores:
     """Phi U and Psi V of a minibatch, which stays loaded; float64."""
+    engine.map(lambda v: features[v].load(backend.asarray(rows[v])), (0, 1))
     scores = []
-    for work, part, view in zip(features, rows, (weights.x, weights.y), strict=True):
-        work.load(backend.asarray(part))
+    for work, view in zip(features, (weights.x, weights.y), strict=True):
         P = backend.to_numpy(work.project(view.U, engine))
         scores.append(P.astype(np.float64))
     return scores[0], scores[1]
