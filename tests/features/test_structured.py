@@ -7,6 +7,7 @@ import pytest
 
 from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend
+from knoi.arrays.hadamard import PAIRED_RUN
 from knoi.arrays.random import View
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features import RandomFourier
@@ -71,8 +72,9 @@ def test_every_size_is_the_formula(size_of, construction):
     assert features.size == size
     single = features.to(numpy_backend("float32"))
     phases = features.phases
-    if paired:  # 64 cosines and then their 64 sines
-        phases = np.concatenate([[run, run - 0.25] for run in phases.reshape(-1, 64)]).reshape(-1)
+    if paired:  # a run of cosines and then their sines
+        runs = phases.reshape(-1, PAIRED_RUN)
+        phases = np.concatenate([[run, run - 0.25] for run in runs]).reshape(-1)
     phases = phases[: size + 10]
     cosines = np.cos((X - X.mean(0)) @ features.W + 2 * np.pi * phases)
     expected = np.sqrt(2 / (size + 10)) * cosines
