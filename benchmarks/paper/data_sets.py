@@ -14,11 +14,10 @@ import time
 
 import numpy as np
 
-from benchmarks.exact import nystrom_by_reg
 from benchmarks.harness import Results
 from benchmarks.paper.two_views import DATA_SETS
 from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA, total_correlation
-from knoi.data.pairs import PairSource
+from knoi.bench.exact import fits_by_reg
 from knoi.exceptions import SourceNotFoundError
 
 NAME = "data_sets"
@@ -57,12 +56,9 @@ def one_by_one(make, regs, data):
 
 
 def nystrom(data, rank):
-    start = time.perf_counter()
-    with PairSource.open(*data.train) as pairs:
-        maps = NystromCCA(data.n_components, rank=rank, random_state=0)._fit_maps(pairs)
-    before = time.perf_counter() - start
-    fits = nystrom_by_reg(data.n_components, maps, *data.train, NYSTROM_REGS, seconds_before=before)
-    return tuned(((reg, fit.model, fit.seconds) for reg, fit in fits), data)
+    model = NystromCCA(data.n_components, rank=rank, random_state=0)
+    fits = fits_by_reg(model, *data.train, NYSTROM_REGS)
+    return tuned(((fit.reg, fit.model, fit.seconds) for fit in fits), data)
 
 
 def knoi(data, rank):

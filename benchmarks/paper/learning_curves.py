@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 from benchmarks.harness import Results
 from benchmarks.paper.standin import SAMPLES, L, load
-from benchmarks.peak import PeakMemory
-from benchmarks.stepping import set_up
 from knoi import KNOI, total_correlation
+from knoi.bench.peak import PeakMemory
+from knoi.bench.stepping import set_up
 from knoi.solvers.loop import train
 
 NAME = "learning_curves"
@@ -104,7 +104,7 @@ class Curve:
         trained = run.seconds - self._evaluating
         start = time.perf_counter()
         model = self._fit.finished(run)
-        Zx, Zy = model.transform(self._views.X_test, self._views.Y_test)
+        Zx, Zy = model.transform(*self._views.test)
         self.points[str(mark)] = point = {
             "samples": run.weights.samples,
             "refit": total_correlation(Zx, Zy, measure="refit"),

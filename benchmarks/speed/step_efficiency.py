@@ -19,12 +19,13 @@ import numpy as np
 
 from benchmarks.harness import Results, best_times
 from benchmarks.speed.linear_memmap import make_file
-from benchmarks.stepping import set_up
 from knoi import KNOI
+from knoi.bench.stepping import set_up
 from knoi.engine import Threads, worker_count
 from knoi.estimators.knoi_steps import AVERAGE_FROM
 from knoi.solvers.loop import train
 from knoi.solvers.noi import couple, descend
+from knoi.solvers.rule import project
 
 NAME = "speed_step_efficiency"
 RULES = {"published": None, "accelerated": "low_rank"}
@@ -84,7 +85,11 @@ def parts(fit):
     with iter(fit.stream()) as batches:
         batch = next(batches)
     states = weights.x, weights.y
-    scores = rule._project(weights, batch.x, batch.y)
+
+    def projected():
+        return project(rule.features, weights, (batch.x, batch.y), rule.backend, rule.engine)
+
+    scores = projected()
     coupling = couple(weights.head, scores, rule.rho)
     R = [rule.backend.asarray(own / len(own)) for own in coupling.residuals]
     G = [work.gradient(r, rule.engine) for work, r in zip(rule.features, R, strict=True)]
@@ -103,7 +108,7 @@ def parts(fit):
             descend(state, g, size, rule.momentum, rule.weight_decay)
 
     return {
-        "project": lambda: rule._project(weights, batch.x, batch.y),
+        "project": projected,
         "couple": lambda: couple(weights.head, scores, rule.rho),
         "gradient": gradient,
         "precondition": precondition,

@@ -29,6 +29,8 @@ class ImageHalves:
     images : DeformedImages
     indices : 1-D integer array or range
         Which images, row by row.
+    random_access : bool, default=True
+        False lets rows be read in runs, which is faster; for indices that are shuffled already.
 
     Attributes
     ----------
@@ -37,8 +39,15 @@ class ImageHalves:
         when the width is odd. Reading the same rows of both makes the images once.
     """
 
-    def __init__(self, images: DeformedImages, indices: NDArray[np.integer[Any]] | range) -> None:
-        self.left, self.right = generated_views(_Halves(images, indices), random_access=True)
+    def __init__(
+        self,
+        images: DeformedImages,
+        indices: NDArray[np.integer[Any]] | range,
+        *,
+        random_access: bool = True,
+    ) -> None:
+        halves = _Halves(images, indices)
+        self.left, self.right = generated_views(halves, random_access=random_access)
 
 
 class _Halves:
