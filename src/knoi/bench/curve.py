@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,6 @@ class Curve:
     budget: float = float("inf")  # seconds of set-up and training
     undone: int = 0
     say: Any = print
-    _clock: Clock = field(default_factory=Clock)
 
     def __call__(self, run: Run, outcome: Outcome) -> Run:
         """The run, stopped after the last mark or when time is up."""
@@ -120,10 +119,9 @@ def train_judged(
         interrupted, clock = Interrupted(), Clock()
         save = Checkpoint(directory, identity, backend, interrupted, SAVE_EVERY)
         curve = Curve(fit, test, marks, budget, undone, say)
-        before = run.seconds
         with interrupted.noted(), save.rescuing(), iter(fit.stream(start=run.position)) as batches:
             run = train(run, batches, fit.training.rule, [curve, save])
-        busy = clock.cpu / max(run.seconds - before, 1e-9)
+        busy = clock.cpu / clock.wall
     shutil.rmtree(directory)
     last = run.history[-1]
     return {
