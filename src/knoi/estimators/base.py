@@ -20,9 +20,11 @@ from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
+from knoi.estimators.display import HTMLFactsMixin
 from knoi.estimators.in_sample import verdict
 from knoi.estimators.measuring import loadings, measure, redundancies, regressed, sample_of
 from knoi.estimators.parameters import check_domain, count
+from knoi.estimators.plotting import PlotMixin
 from knoi.exceptions import (
     InputError,
     InSampleWarning,
@@ -42,14 +44,22 @@ from knoi.projection import Projection, ViewProjection
 PIECE_ROWS = 640
 
 
-class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class BaseCCA(
+    PlotMixin,
+    HTMLFactsMixin,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ABC,
+):
     """Two views in, projections out. Leaves say how the projection is found (`_solve`)."""
 
     n_components: int
     memory_budget: Any
     n_jobs: int | None
     device: str | None
-    _facts: ClassVar[tuple[str, ...]] = ()  # fitted attributes of plain values, for the model file
+    # Fitted attributes of plain values, for the model file.
+    _facts: ClassVar[tuple[str, ...]] = ("n_samples_",)
 
     @abstractmethod
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
@@ -75,6 +85,7 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._keep(self._solve(pairs, backend, engine))
                 self._measure(pairs, engine)
+                self.n_samples_ = pairs.n_rows
                 flattery = verdict(self.projection_, pairs, getattr(self, "reg", None))
         if flattery is not None:
             # Once the model is whole; from where the user called `fit`, a subclass's or this one.
@@ -222,7 +233,8 @@ class BaseCCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
             "params": {name: portable(v) for name, v in self.get_params(deep=False).items()},
             "projection": plain,
             "feature_names": _names(self),
-            "facts": {name: getattr(self, name) for name in self._facts},
+            # Models of files of earlier versions have not all of them.
+            "facts": {name: getattr(self, name) for name in self._facts if hasattr(self, name)},
         }
         write_model(path, header, tensors)
 

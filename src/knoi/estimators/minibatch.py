@@ -30,7 +30,7 @@ class MinibatchCCA(BaseCCA):
     """Learns from minibatches. Leaves say what a fit is made of (`_solve`, `_begin`)."""
 
     verbose: bool | None
-    _facts = ("history_", "stopped_", "n_samples_seen_")
+    _facts = (*BaseCCA._facts, "history_", "stopped_", "n_samples_seen_")
 
     @abstractmethod
     def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
@@ -141,6 +141,7 @@ class MinibatchCCA(BaseCCA):
                         self._keep(self._end(stream.run, stream.training, rows))
                         self._measure(rows, engine)
                     self.stopped_ = None
+                    self.n_samples_ = stream.n_rows
                 stream.training.rest()
             self._streaming = stream
         return self

@@ -71,6 +71,7 @@ class MomentCCA(BaseCCA):
                 if solve:
                     self._keep(self._finish(maps, moments, consume=False))
                     self._measure(pairs, engine, held=moments.held_bytes)
+                    self.n_samples_ = moments.n
             self._maps, self._moments = maps, moments
         return self
 
@@ -209,6 +210,8 @@ class LinearCCA(MomentCCA):
         Training means, subtracted before projecting.
     n_features_in_, n_features_y_ : int
         Columns of X and of Y.
+    n_samples_ : int
+        Rows fitted to.
 
     Examples
     --------

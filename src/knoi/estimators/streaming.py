@@ -25,6 +25,7 @@ class Stream:
     run: Run
     waiting: RowPair | None = None
     recent: RowPair = (np.empty((0, 0)), np.empty((0, 0)))
+    n_rows: int = 0  # of all pieces
 
     def after(self, pairs: PairSource, callbacks: Sequence[Callback]) -> "Stream":
         """The stream once the rows of `pairs` have gone through it; itself is left as it was."""
@@ -62,7 +63,13 @@ class Stream:
             rest[:] = pieces
 
         run = train(self.run, minibatches(), self.training.rule, callbacks)
-        return replace(self, run=run, waiting=rest[0] if rest else None, recent=_joined(recent))
+        return replace(
+            self,
+            run=run,
+            waiting=rest[0] if rest else None,
+            recent=_joined(recent),
+            n_rows=self.n_rows + pairs.n_rows,
+        )
 
 
 def _joined(pieces: list[RowPair]) -> RowPair:

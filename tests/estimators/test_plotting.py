@@ -1,0 +1,305 @@
+"""Pictures and HTML of fitted models: what they show, what they return, what they refuse."""
+
+import re
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import sklearn
+from sklearn.exceptions import NotFittedError
+
+from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
+from knoi.data.pairs import PairSource
+from knoi.data.synthetic import make_two_views
+from knoi.estimators import ESTIMATORS
+from knoi.estimators.plotting import MOST_POINTS, rows_to_show
+from knoi.exceptions import InputError, InputTypeError, MissingExtraError, NotKeptError
+from knoi.kernels import RBF
+from knoi.metrics import component_correlations
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def views():
+    made = make_two_views(1600, (5, 4), correlations=(0.9, 0.6), random_state=1)
+    return made.X[:1000], made.Y[:1000], made.X[1000:], made.Y[1000:]
+
+
+@pytest.fixture(scope="module")
+def linear(views):
+    return LinearCCA(3).fit(*views[:2])
+
+
+@pytest.fixture(scope="module")
+def stochastic(views):
+    X, Y, *_ = views
+    return KNOI(2, rank=50, epochs=4, random_state=0, verbose=False).fit(X, Y)
+
+
+def lines(axes):
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.__name__)
+def test_every_estimator_draws_its_correlations(estimator, views):
+    X, Y = views[0][:200], views[1][:200]
+    few = {"rank": 20} if hasattr(estimator(), "rank") else {}
+    model = estimator(2, **few).fit(X, Y)
+    axes = model.plot_correlations()
+    assert isinstance(axes, Axes)
+    drawn = lines(axes)["training rows"]
+    np.testing.assert_array_equal(drawn.get_xdata(), [1, 2])
+    np.testing.assert_array_equal(drawn.get_ydata(), model.correlations_)
+    assert axes.get_title() == estimator.__name__
+
+
+def test_held_out_correlations_stand_beside_chance(linear, views):
+    X, Y = views[2:]
+    axes = linear.plot_correlations(X, Y)
+    expected = component_correlations(*linear.transform(X, Y))
+    np.testing.assert_array_equal(lines(axes)["pairs given"].get_ydata(), expected)
+    (band,) = axes.patches
+    top = band.get_extents().transformed(axes.transData.inverted()).y1
+    # Two components are real, the third is not.
+    assert 0 < top < expected[1]
+    assert abs(expected[2]) < top
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["training rows", "pairs given", "chance, 95%"]
+
+
+def test_one_view_alone_has_no_correlations(linear, views):
+    with pytest.raises(InputError, match=r"^X was given without Y: correlations need pairs\."):
+        linear.plot_correlations(views[2])
+    with pytest.raises(InputError, match=r"^Y was given without X: "):
+        linear.plot_correlations(Y=views[3])
+    with pytest.raises(InputError, match="the views are paired row by row"):
+        linear.plot_correlations(views[2], views[3][:-1])
+
+
+def test_axes_that_are_given_are_used(linear, stochastic, views):
+    _, (a, b, c) = plt.subplots(1, 3)
+    assert linear.plot_correlations(ax=a) is a
+    assert linear.plot_variates(*views[2:], ax=b) is b
+    assert stochastic.plot_learning_curve(ax=c) is c
+    assert len(plt.get_fignums()) == 1
+
+
+def test_variates_are_what_transform_gives(linear, views):
+    X, Y = views[2:]
+    axes = linear.plot_variates(X, Y, components=1)
+    (points,) = axes.collections
+    Zx, Zy = linear.transform(X, Y)
+    np.testing.assert_allclose(points.get_offsets(), np.column_stack([Zx[:, 1], Zy[:, 1]]))
+    correlation = component_correlations(Zx, Zy)[1]
+    assert axes.get_title() == f"component 2: correlation {correlation:.2f}"
+
+
+def test_several_components_get_a_panel_each(linear, views):
+    panels = linear.plot_variates(*views[2:], components=(0, 2))
+    assert [axes.get_title()[:11] for axes in panels] == ["component 1", "component 3"]
+    assert len(linear.plot_variates(*views[2:], components=[1])) == 1
+
+
+def test_few_labels_have_colours_and_many_numbers_a_scale(linear, views):
+    X, Y = views[2:]
+    names = np.array(["a", "b", "c"])[np.arange(600) % 3]
+    axes = linear.plot_variates(X, Y, labels=names)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+    Zx, _ = linear.transform(X, Y)
+    np.testing.assert_allclose(axes.collections[1].get_offsets()[:, 0], Zx[names == "b", 0])
+
+    scaled = linear.plot_variates(X, Y, labels=np.arange(600.0))
+    assert scaled.get_legend() is None
+    np.testing.assert_array_equal(scaled.collections[0].get_array(), np.arange(600.0))
+
+
+def test_rows_shown_keep_their_labels(tmp_path):
+    n = 3 * MOST_POINTS + 5
+    X = np.arange(2.0 * n).reshape(n, 2)
+    np.save(tmp_path / "x.npy", X)
+    for source in (X, tmp_path / "x.npy"):
+        with PairSource.open(source, X) as pairs:
+            rows, (x, y) = rows_to_show(pairs)
+        assert 0.99 * MOST_POINTS <= len(rows) <= MOST_POINTS
+        assert len(set(rows)) == len(rows)
+        np.testing.assert_array_equal(x, X[rows])
+        np.testing.assert_array_equal(y, X[rows])
+        assert 0.9 * n < np.ptp(rows)
+
+
+def test_a_frame_of_names_is_drawn_without_a_warning(views):
+    pandas = pytest.importorskip("pandas")
+    X, Y = (pandas.DataFrame(view, columns=list("abcde")[: view.shape[1]]) for view in views[:2])
+    LinearCCA(2).fit(X, Y).plot_variates(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"components": 3}, r"^components=3: the model has 0 to 2\.$"),
+        ({"components": (0, -1)}, r"^components=\(0, -1\): the model has 0 to 2\.$"),
+        ({"components": "ab"}, "wanted a component number or several, counted from 0"),
+        ({"components": ()}, "wanted a component number or several, counted from 0"),
+        ({"labels": [1, 2]}, r"^labels has shape \(2,\) for 600 rows: wanted one label for each"),
+        ({"labels": [str(i) for i in range(600)]}, "600 different values that are no numbers"),
+        ({"components": (0, 1), "ax": ["one"]}, "^ax has 1 Axes for 2 components"),
+    ],
+)
+def test_wrong_arguments_are_refused(wrong, message, linear, views):
+    with pytest.raises(InputError, match=message):
+        linear.plot_variates(*views[2:], **wrong)
+
+
+def test_components_of_a_wrong_kind_are_a_type_error(linear, views):
+    with pytest.raises(InputTypeError):
+        linear.plot_variates(*views[2:], components=True)
+
+
+def test_a_view_of_other_columns_is_refused(linear, views):
+    with pytest.raises(InputError, match="X has 4 features, but LinearCCA is expecting 5"):
+        linear.plot_variates(views[3], views[3])
+
+
+def test_the_learning_curve_shows_the_history(stochastic):
+    history = stochastic.history_
+    for by in ("samples", "seconds"):
+        axes = stochastic.plot_learning_curve(by=by)
+        for name, label in (("held_out", "rows held out"), ("correlation", "minibatch")):
+            line = lines(axes)[label]
+            np.testing.assert_array_equal(line.get_xdata(), history[by])
+            np.testing.assert_array_equal(line.get_ydata(), history[name])
+        assert axes.get_xlabel() == f"training {by}"
+    with pytest.raises(InputError, match=r"^by='epochs': wanted 'samples' or 'seconds'"):
+        stochastic.plot_learning_curve(by="epochs")
+
+
+def test_undone_steps_are_marked(stochastic, tmp_path):
+    stochastic.save(tmp_path / "m.knoi")
+    model = load(tmp_path / "m.knoi")
+    model.history_["undone"][0] = True
+    axes = model.plot_learning_curve()
+    assert lines(axes)["step undone"].get_xdata()[0] == model.history_["samples"][0]
+    assert len(lines(axes)["minibatch"].get_xdata()) == len(model.history_["samples"]) - 1
+
+
+def test_a_closed_form_has_no_learning_curve(linear):
+    with pytest.raises(NotKeptError, match=r"^LinearCCA has no learning curve: it is solved in"):
+        linear.plot_learning_curve()
+
+
+def test_the_history_is_ready_for_a_data_frame(stochastic):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(stochastic.history_)
+    assert len(frame) == len(stochastic.history_["step"]) > 0
+    assert frame["samples"].is_monotonic_increasing
+    assert frame["undone"].dtype == bool
+    assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
+
+
+@pytest.mark.parametrize("draw", ["plot_correlations", "plot_learning_curve"])
+def test_what_is_not_fitted_is_not_drawn(draw):
+    with pytest.raises(NotFittedError):
+        getattr(KNOI(), draw)()
+
+
+def test_a_missing_matplotlib_is_named(linear, views, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    for draw in (linear.plot_correlations, linear.plot_learning_curve):
+        with pytest.raises(MissingExtraError, match=r"Run: pip install 'knoi\[plot\]'$"):
+            draw()
+    with pytest.raises(MissingExtraError, match=r"^plot_variates needs matplotlib"):
+        linear.plot_variates(*views[2:])
+
+
+def test_fitting_does_not_load_matplotlib():
+    code = (
+        "import sys, numpy as np, knoi\n"
+        "X = np.random.default_rng(0).standard_normal((50, 3))\n"
+        "knoi.LinearCCA(1, n_jobs=1).fit(X, X)._repr_html_()\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
+def facts_of(model):
+    html = model._repr_html_()
+    (table,) = re.findall(r'<table class="knoi-facts".*?</table>', html)
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", table)
+    return dict(zip(cells[::2], cells[1::2], strict=True))
+
+
+def test_what_is_not_fitted_is_shown_as_by_scikit_learn():
+    assert "knoi-facts" not in LinearCCA()._repr_html_()
+    assert "LinearCCA" in LinearCCA()._repr_html_()
+
+
+def test_a_fitted_model_shows_its_facts(linear, stochastic):
+    facts = facts_of(linear)
+    assert facts["rows"] == "1,000"
+    assert facts["columns"] == "5 of X, 4 of Y"
+    total = sum(linear.correlations_)
+    assert facts["total correlation, training rows"].startswith(f"{total:.2f} of 3 (0.9")
+    assert "features" not in facts
+
+    facts = facts_of(stochastic)
+    assert facts["rows"] == "1,000"
+    assert facts["features"] == "50 of X, 50 of Y"
+    best = np.nanmax(stochastic.history_["held_out"])
+    assert facts["total correlation, rows held out"] == f"{best:.2f}"
+    assert f"ended by: {stochastic.stopped_}" in facts["training"]
+
+
+def test_both_ways_to_ask_for_html_agree(linear):
+    bundle = linear._repr_mimebundle_()
+    assert "knoi-facts" in bundle["text/html"]
+    assert bundle["text/plain"] == repr(linear)
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in linear._repr_mimebundle_()
+        assert not hasattr(linear, "_repr_html_")
+
+
+def test_text_in_the_facts_is_escaped(views):
+    class Odd(RBF):
+        name = "odd"
+
+        def __repr__(self):
+            return "<script>alert(1)</script>"
+
+    model = KernelCCA(1, kernel=Odd(width=2.0)).fit(views[0][:50], views[1][:50])
+    assert facts_of(model)["kernel"] == "&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert "<script>alert" not in model._repr_html_()
+
+
+def test_rows_are_counted_over_pieces_and_kept_in_files(views, tmp_path):
+    X, Y, *_ = views
+    for model in (
+        LinearCCA(1),
+        FourierCCA(1, rank=10),
+        NystromCCA(1, rank=10),
+        KNOI(1, rank=20, batch_size=64),
+    ):
+        assert model.partial_fit(X[:300], Y[:300]).n_samples_ == 300
+        assert model.partial_fit(X[300:], Y[300:]).n_samples_ == 1000
+        model.save(tmp_path / "m.knoi")
+        assert load(tmp_path / "m.knoi").n_samples_ == 1000
+        assert model.fit(X[:500], Y[:500]).n_samples_ == 500
+
+
+def test_a_model_that_never_knew_its_rows_is_shown_and_saved(views, tmp_path):
+    model = LinearCCA(1).fit(*views[:2])
+    del model.n_samples_  # as read from a file of an earlier version
+    assert "rows" not in facts_of(model)
+    model.save(tmp_path / "m.knoi")
+    assert not hasattr(load(tmp_path / "m.knoi"), "n_samples_")
