@@ -1,13 +1,18 @@
-"""One self-contained HTML page built from plain data: no network, no script, light and dark.
+"""One self-contained HTML page built from plain data: no network, light and dark.
 
 A `Report` is sections, a section is blocks (`Table`, `Figure`, `Gallery`, `Facts`). Blocks hold
-plain text; whatever they hold is escaped on its way into the page.
+plain text; whatever they hold is escaped on its way into the page. A page runs the scripts it was
+made with and no others, whatever text found its way into it.
 """
 
+import base64
+import hashlib
+import json
 import os
 import secrets
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any, Protocol
@@ -133,6 +138,41 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """A block that is shown on request."""
+
+    summary: str
+    block: Block
+
+    def html(self) -> str:
+        """The block under a line that opens it."""
+        summary = f"<summary>{escape(self.summary)}</summary>"
+        return f"<details>{summary}{self.block.html()}</details>"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something to know before the numbers are believed."""
+
+    text: str
+
+    def html(self) -> str:
+        """A framed line."""
+        return f'<p class="notice" role="note"><b>Mind:</b> {escape(self.text)}</p>'
+
+
+@dataclass(frozen=True)
+class Code:
+    """Something to be copied into a terminal or a script."""
+
+    text: str
+
+    def html(self) -> str:
+        """The text as it is, one click selects all of it."""
+        return f'<pre tabindex="0"><code>{escape(self.text)}</code></pre>'
+
+
+@dataclass(frozen=True)
 class Section:
     """A heading, what to know before looking, and what to look at."""
 
@@ -148,19 +188,30 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A page: a title, a line under it, sections."""
+    """A page: a title, a line under it, sections; and what makes it move, if it does."""
 
     title: str
     subtitle: str
     sections: tuple[Section, ...]
+    style: str = ""  # CSS, after that of every page
+    scripts: tuple[str, ...] = ()  # JavaScript, run in order once the page is there
+    data: Any = None  # for the scripts, as JSON in the element "data"
 
     def html(self) -> str:
         """The whole page."""
+        scripts = [script.replace("\r\n", "\n") for script in self.scripts]  # as browsers read it
+        data = (
+            []
+            if self.data is None
+            else [f'<script type="application/json" id="data">{_json(self.data)}</script>']
+        )
         return _PAGE.substitute(
             title=escape(self.title),
             subtitle=escape(self.subtitle),
-            style=_STYLE,
+            policy=_policy(scripts),
+            style=_style() + self.style,
             sections="".join(section.html() for section in self.sections),
+            scripts="".join(data + [f"<script>{script}</script>\n" for script in scripts]),
         )
 
     def write(self, path: str | Path) -> None:
@@ -168,14 +219,37 @@ class Report:
         target = Path(path)
         temporary = target.parent / f".{target.name}-{secrets.token_hex(8)}.tmp"
         try:
-            temporary.write_text(self.html(), encoding="utf-8")
+            # A command may name files in bytes that are no text.
+            temporary.write_text(self.html(), encoding="utf-8", errors="replace")
             os.replace(temporary, target)
         except BaseException:  # a KeyboardInterrupt, too, leaves nothing behind
             temporary.unlink(missing_ok=True)
             raise
 
 
-# The policy forbids the page to load anything: what it shows, it holds.
+def _style() -> str:
+    return files("knoi").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _json(data: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _policy(scripts: list[str]) -> str:
+    """What the page may do: load nothing, since what it shows it holds; run these scripts only."""
+    allowed = [_digest(script) for script in scripts]
+    return "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'" + (
+        f"; script-src {' '.join(allowed)}" if allowed else ""
+    )
+
+
+def _digest(script: str) -> str:
+    digest = hashlib.sha256(script.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
 _PAGE = Template("""\
 <!doctype html>
 <html lang="en">
@@ -184,67 +258,13 @@ _PAGE = Template("""\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+  content="$policy">
 <title>$title</title>
 <style>$style</style>
 </head>
 <body>
 <header><h1>$title</h1><p>$subtitle</p></header>
 <main>$sections</main>
-</body>
+$scripts</body>
 </html>
 """)
-
-_STYLE = """
-:root { --ink: #1d2430; --soft: #5b6675; --page: #f6f7f9; --sheet: #fff; --line: #dde2e8;
-  --s0: #b4552d; --s1: #2b6cb0; --s2: #2f7d4f; --mark: #2f7d4f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa6b5; --page: #12161c;
-  --sheet: #1a2029; --line: #323b47; --s0: #f0986d; --s1: #7db7f0; --s2: #7fd1a0;
-  --mark: #7fd1a0; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 62rem; background: var(--page);
-  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: 0; }
-h2 { font-size: 1.2rem; margin: 0; }
-h3 { font-size: .8rem; font-weight: 600; color: var(--soft); margin: 0 0 .25rem; }
-header p, section > p { color: var(--soft); margin: .4rem 0 1rem; max-width: 46rem; }
-section { background: var(--sheet); border: 1px solid var(--line); border-radius: .75rem;
-  padding: 1.25rem; margin: 0 0 1.25rem; }
-.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr));
-  margin-bottom: 1rem; }
-.card { border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem; }
-.card span { display: block; font-size: .85rem; color: var(--soft); }
-.card strong { font-size: 1.75rem; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .45rem .6rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child { text-align: left; }
-thead th { font-size: .8rem; color: var(--soft); vertical-align: bottom; }
-tr.baseline > * { color: var(--soft); font-weight: 400; }
-figure { margin: 0; }
-figcaption { font-size: .85rem; color: var(--soft); }
-.chart { display: block; width: 100%; max-width: 40rem; margin: 0 auto; }
-.chart text { fill: currentColor; font: 13px system-ui, sans-serif; }
-.chart .grid { stroke: var(--line); }
-.chart polyline { fill: none; stroke-width: 2; }
-.s0 { stroke: var(--s0); fill: var(--s0); } .s0 polyline { stroke-dasharray: 2 4; }
-.s1 { stroke: var(--s1); fill: var(--s1); } .s1 polyline { stroke-dasharray: 8 4; }
-.s2 { stroke: var(--s2); fill: var(--s2); }
-.row { display: flex; flex-wrap: wrap; gap: .75rem 1.5rem; padding: .9rem 0;
-  border-top: 1px solid var(--line); break-inside: avoid; }
-.strip > div { display: flex; gap: .4rem; }
-.tile { width: 4rem; text-align: center; }
-.tile img { display: block; width: 100%; image-rendering: pixelated; border-radius: .2rem;
-  border: 2px solid transparent; }
-.tile figcaption { font-size: .75rem; white-space: nowrap; }
-.marked img { border-color: var(--mark); outline: 2px solid var(--mark); }
-.marked figcaption { font-weight: 700; color: var(--mark); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.25rem; margin: 0; }
-dt { color: var(--soft); }
-dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 30rem) { body { padding: 1rem .6rem 2rem; } section { padding: 1rem .8rem; }
-  h1 { font-size: 1.4rem; } .tile { width: 3.5rem; }
-  dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
-@media print { body { background: none; padding: 0; max-width: none; }
-  section { border: 0; padding: 0 0 1rem; } figure, .cards { break-inside: avoid; } }
-"""
