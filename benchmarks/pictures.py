@@ -1,10 +1,11 @@
 """The pictures of the documents, drawn from `benchmarks/results/*.json`.
 
-    python -m benchmarks.pictures [--only learning_curves feature_maps] [--to FOLDER]
+    python -m benchmarks.pictures [--only NAME ...] [--to FOLDER]
 
 learning_curves: total correlation of held-out pairs (refit) against training samples, as in
 Figure 1 of the KNOI paper; the closed form on the same data, where it was measured, as a horizontal
-line. feature_maps: kernel error against the number of features. Written to docs/pictures as SVG.
+line. feature_maps: kernel error against the number of features. mnist8m_samples, mnist8m_minutes:
+every method of Table 1. Written to docs/pictures as SVG.
 Needs matplotlib: pip install '.[bench]'.
 """
 
@@ -12,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import feature_picture
+from benchmarks import feature_picture, mnist8m_results
 from benchmarks.harness import RESULTS
 from benchmarks.paper import learning_curves as curves
 from benchmarks.table_parts import cells_of, settings
@@ -71,6 +72,16 @@ DRAWN = {
         feature_picture.measured,
         feature_picture.figure,
         "benchmarks.features.accuracy",
+    ),
+    "mnist8m_samples": (
+        mnist8m_results.measured,
+        mnist8m_results.figure_by_samples,
+        mnist8m_results.COMMAND,
+    ),
+    "mnist8m_minutes": (
+        mnist8m_results.measured,
+        mnist8m_results.figure_by_minutes,
+        mnist8m_results.COMMAND,
     ),
 }
 

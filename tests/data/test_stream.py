@@ -293,6 +293,17 @@ class LoadedRows:
 
 
 class TestPlan:
+    def test_plenty_of_memory_does_not_delay_the_first_minibatch(self):
+        few, many = (
+            plan_shuffle(10**8, 3064, 0, budget * MIB, random_access=False)
+            for budget in (4_000, 400_000)
+        )
+        assert few == many
+        assert many.window_chunks * many.chunk_rows * 3064 <= 512 * MIB
+        assert many.window_chunks >= 16
+        in_memory = plan_shuffle(10**6, 3064, 0, 400_000 * MIB, random_access=False)
+        assert in_memory.one_window
+
     def test_pure_numbers(self):
         # 1000 MiB for 3 kB rows: 400 MiB a window, 16 chunks of 25 MiB.
         plan = plan_shuffle(10**7, 3064, 0, 1000 * MIB, random_access=False)

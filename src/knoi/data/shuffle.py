@@ -14,6 +14,8 @@ _CHUNKS_PER_WINDOW = 16
 # ... unless that makes them shorter than a disk likes; then fewer, but never fewer than four.
 _DISK_CHUNK_BYTES = 1 << 20
 _FEWEST_CHUNKS_PER_WINDOW = 4
+# A larger window mixes no better, as it has no more chunks, and delays the first minibatch.
+_MOST_WINDOW_BYTES = 1 << 29
 # A window comes with the shuffled places of its rows, one 64-bit number each.
 _PLACE_BYTES = 8
 
@@ -91,8 +93,9 @@ def plan_shuffle(
 
     What `window_bytes` leaves after `batch_bytes` (all minibatches alive) is given two fifths to
     the window in use, two fifths to the one being read, and one fifth to the chunk on its way into
-    it and the check of its values. A file that fits four fifths, with the places of two epochs, is
-    one window and stays in memory. Pairs with `random_access` are in memory already: one window.
+    it and the check of its values, or less where that is more than mixing needs. A file that fits
+    four fifths, with the places of two epochs, is one window and stays in memory. Pairs with
+    `random_access` are in memory already: one window.
 
     Raises
     ------
@@ -100,7 +103,8 @@ def plan_shuffle(
         When not even chunks of one row fit.
     """
     spare = window_bytes - batch_bytes
-    window = spare * 2 // 5
+    room = spare * 2 // 5
+    window = min(room, max(_MOST_WINDOW_BYTES, batch_bytes))
     chunk = max(
         window // _CHUNKS_PER_WINDOW, min(_DISK_CHUNK_BYTES, window // _FEWEST_CHUNKS_PER_WINDOW)
     )
@@ -115,6 +119,6 @@ def plan_shuffle(
     if random_access:
         return ShufflePlan(n_rows, chunk_rows=n_rows, window_chunks=1)
     chunk_rows = min(chunk // row_cost, n_rows)
-    if n_rows * (row_bytes + 2 * _PLACE_BYTES) <= 2 * window:
+    if n_rows * (row_bytes + 2 * _PLACE_BYTES) <= 2 * room:
         return ShufflePlan(n_rows, chunk_rows, window_chunks=-(-n_rows // chunk_rows))
     return ShufflePlan(n_rows, chunk_rows, window_chunks=window // (chunk_rows * row_cost))
