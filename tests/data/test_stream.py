@@ -295,7 +295,7 @@ class LoadedRows:
 class TestPlan:
     def test_plenty_of_memory_does_not_delay_the_first_minibatch(self):
         few, many = (
-            plan_shuffle(10**8, 3064, 0, budget * MIB, random_access=False)
+            plan_shuffle(10**9, 3064, 0, budget * MIB, random_access=False)
             for budget in (4_000, 400_000)
         )
         assert few == many

@@ -1,0 +1,220 @@
+"""The experiment of Table 1 at a small size: cells, what is stored, what goes on after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import mnist8m_results
+from knoi.bench import standin
+from knoi.bench.cells import Cells
+from knoi.bench.mnist8m import METHODS, PAPER, Cell, Experiment, wanted_cells
+from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SAMPLES, RANK = 20_000, 512
+
+
+class TestCells:
+    def test_the_plan_has_every_method_and_the_sizes_of_the_issue(self):
+        cells = list(wanted_cells())
+        assert {cell.method for cell in cells} == set(METHODS)
+        assert {(c.method, c.rank) for c in cells if c.samples == 8_000_000} == {
+            ("linear", None),
+            ("knoi", 20_480),
+            ("knoi-nystrom", 24_576),
+        }
+        assert len({cell.key for cell in cells}) == len(cells)
+        # Every method and rank of the paper but the two of rank 5000, which 4096 and 6000 enclose.
+        assert set(PAPER) - {(c.method, c.rank) for c in cells} == {
+            ("fkcca", 5000),
+            ("nkcca", 5000),
+        }
+
+    def test_what_is_asked_for(self):
+        cells = list(wanted_cells(["linear", "nkcca"], [100, 200], [1000], [3, 4], 5.0))
+        assert [(c.method, c.rank, c.samples, c.seed) for c in cells] == [
+            ("linear", None, 1000, 3),
+            ("linear", None, 1000, 4),
+            ("nkcca", 100, 1000, 3),
+            ("nkcca", 100, 1000, 4),
+            ("nkcca", 200, 1000, 3),
+            ("nkcca", 200, 1000, 4),
+        ]
+
+    def test_a_budget_is_part_of_the_name_where_it_matters(self):
+        assert Cell("knoi", 10, 20, 0, 1.5).key == "knoi-M10-N20-seed0-1.5min"
+        assert Cell("nkcca", 10, 20, 0, 1.5).key == "nkcca-M10-N20-seed0"
+        assert Cell("linear", None, 20).key == "linear-N20-seed0"
+
+    def test_an_unknown_method_is_refused(self):
+        with pytest.raises(InputError, match="no method 'dccae': wanted any of linear, fkcca"):
+            list(wanted_cells(["dccae"]))
+
+    def test_a_damaged_cell_is_told(self, tmp_path):
+        (tmp_path / "linear-N20-seed0.json").write_text("{")
+        with pytest.raises(SourceFormatError, match=r"linear-N20-seed0.json is not a result"):
+            Cells(tmp_path).stored("linear-N20-seed0")
+
+
+class TestMnist:
+    def test_a_folder_without_it(self, tmp_path):
+        with pytest.raises(SourceNotFoundError, match=r"has no train-images.*--mnist DIR"):
+            standin.mnist_images(tmp_path)
+
+    def test_without_a_folder_it_is_fetched(self, monkeypatch):
+        class Fetched:
+            data = np.zeros((70_000, 784), np.float32)
+
+        Fetched.data[59_999] = 7.0
+
+        monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda *_, **__: Fetched)
+        images = standin.mnist_images(None)
+        assert (images.take(np.array([10_000, 69_999])) == [[[0]], [[7]]]).all()
+
+    def test_offline_the_message_says_what_to_do(self, monkeypatch):
+        def fail(*_, **__):
+            raise OSError("no network")
+
+        monkeypatch.setattr("sklearn.datasets.fetch_openml", fail)
+        with pytest.raises(SourceNotFoundError, match=r"no network.*Offline.*--mnist DIR"):
+            standin.mnist_images(None)
+
+    def test_too_many_samples(self):
+        with pytest.raises(InputError, match="wanted 1 to 8,000,000"):
+            standin.load(8_000_001, 100_000)
+
+
+@pytest.fixture(scope="module")
+def mnist(request):
+    shared = request.getfixturevalue("shared_data")
+    return shared / "mnist"
+
+
+@pytest.fixture(scope="module")
+def found(mnist, tmp_path_factory):
+    """Every method at a small size, by name, in a folder of results."""
+    folder = tmp_path_factory.mktemp("results")
+    said = []
+    experiment = Experiment(folder, mnist, None, 5000, "2GiB", said.append)
+    cells = wanted_cells(ranks=[RANK], samples=[SAMPLES])
+    return {cell.method: experiment.run(cell) for cell in cells}, folder, experiment, said
+
+
+@pytest.mark.shared_data
+class TestSmallRun:
+    def test_the_order_of_the_methods(self, found):
+        refit = {name: cell["refit"] for name, cell in found[0].items()}
+        assert refit["linear"] < refit["fkcca"] < refit["nkcca"]
+        # Accelerated over published at equal samples, by far more than chance: the standard
+        # deviation of a total correlation on 5000 rows is below 0.1.
+        assert refit["knoi-fourier"] > refit["knoi"] + 5
+        assert refit["knoi-nystrom"] > refit["knoi"] + 5
+
+    def test_cells_say_what_they_are(self, found):
+        for name, cell in found[0].items():
+            assert cell["method"] == name
+            assert cell["test_rows"] == 5000
+            assert 0 < cell["fitted"] <= cell["refit"] + 1e-9
+            assert cell["seconds"] > 0
+            assert cell["peak_bytes"] > 0
+            assert {"date", "commit", "versions", "processor"} <= set(cell["origin"])
+            if "curve" in cell:
+                assert cell["stopped"] == "samples"
+                assert cell["curve"][-1]["refit"] == cell["refit"]
+                assert cell["curve"][-1]["samples"] <= SAMPLES
+
+    def test_what_is_stored_is_not_computed_again(self, found, monkeypatch):
+        cells, _, experiment, said = found
+        monkeypatch.setattr(standin, "load", None)  # would fail if called
+        said.clear()
+        again = experiment.run(Cell("nkcca", RANK, SAMPLES))
+        assert again == cells["nkcca"]
+        assert "stored already" in said[0]
+
+    def test_one_file_a_cell(self, found):
+        cells, folder, *_ = found
+        files = sorted(folder.iterdir())
+        assert [file.suffix for file in files] == [".json"] * len(cells)
+        assert json.loads(files[0].read_text())["refit"] > 0
+
+    def test_tables_and_pictures(self, found, tmp_path, monkeypatch):
+        cells, folder, *_ = found
+        (tmp_path / "mnist8m").symlink_to(folder)
+        monkeypatch.setattr(mnist8m_results, "TEST_ROWS", 5000)
+        text = mnist8m_results.mnist8m(tmp_path)
+        assert f"| NKCCA | 512 | 20,000 | {cells['nkcca']['refit']:.2f} |" in text
+        assert "| KNOI, published | 20,480 | – | – | – | – | – | 44.5 | 97.2 |" in text
+        assert "KNOI, kernel columns" in mnist8m_results.mnist8m_minutes(tmp_path)
+        plt = pytest.importorskip("matplotlib.pyplot")
+        for draw in (mnist8m_results.figure_by_samples, mnist8m_results.figure_by_minutes):
+            figure = draw(plt, tmp_path)
+            lines = figure.axes[0].get_lines()
+            assert len(lines) >= 4  # the stochastic methods
+            plt.close(figure)
+
+
+@pytest.mark.shared_data
+def test_training_stops_when_time_is_up(mnist, tmp_path):
+    experiment = Experiment(tmp_path, mnist, None, 2000, "2GiB", lambda _: None)
+    cell = experiment.run(Cell("knoi", 64, 100_000, 0, budget_minutes=1e-6))
+    assert cell["stopped"] == "out of time"
+    assert cell["samples"] == 2500
+
+
+@pytest.mark.shared_data
+def test_images_from_a_cache_are_the_same(mnist, tmp_path):
+    made = standin.load(3000, 100, 50, mnist=mnist)
+    for samples in (3000, 2000):  # the second is part of the first's files
+        kept = standin.load(samples, 100, 50, mnist=mnist, cache=tmp_path)
+        for own, other in ((made.X, kept.X), (made.Y, kept.Y)):
+            np.testing.assert_array_equal(own.read(0, samples), other.read(0, samples))
+        np.testing.assert_array_equal(made.test[1], kept.test[1])
+        np.testing.assert_array_equal(made.tuning[0], kept.tuning[0])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from knoi.bench import curve
+from knoi.bench.mnist8m import Cell, Experiment
+curve.SAVE_EVERY = 0.0
+experiment = Experiment(Path(sys.argv[1]), Path(sys.argv[2]), None, 2000, "2GiB")
+print(experiment.run(Cell("knoi", 128, 60_000))["refit"])
+"""
+
+
+@pytest.mark.shared_data
+def test_a_killed_run_goes_on(mnist, tmp_path):
+    whole = Experiment(tmp_path / "whole", mnist, None, 2000, "2GiB", lambda _: None)
+    expected = whole.run(Cell("knoi", 128, 60_000))
+    folder = tmp_path / "killed"
+    checkpoint = folder / "knoi-M128-N60000-seed0.run" / "checkpoint.knoi"
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder), str(mnist)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert checkpoint.exists()
+    said = []
+    resumed = Experiment(folder, mnist, None, 2000, "2GiB", said.append)
+    cell = resumed.run(Cell("knoi", 128, 60_000))
+    assert cell["resumed"]
+    assert any("goes on from" in line for line in said)
+    assert cell["refit"] == pytest.approx(expected["refit"], rel=1e-4)
+    assert [p["mark"] for p in cell["curve"]] == [p["mark"] for p in expected["curve"]]
+    assert not checkpoint.parent.exists()
