@@ -151,9 +151,13 @@ def figure_by_minutes(plt: Any, results: Path) -> Any:
         colour, marker = STYLES[cell["method"]]
         points = by_minutes(cell)
         style = ("-", "--", ":", "-.")[_rank_order(cells, cell) % 4]
-        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, ms=4, ls=style, label=label)
+        axes.plot(
+            *zip(*points, strict=True), color=colour, marker=marker, ms=4, ls=style, label=label
+        )
     for name, method in METHODS.items():
-        points = [p for c in cells if c["method"] == name and "curve" not in c for p in by_minutes(c)]
+        points = [
+            p for c in cells if c["method"] == name and "curve" not in c for p in by_minutes(c)
+        ]
         if points:
             colour, marker = STYLES[name]
             axes.scatter(
