@@ -11,6 +11,7 @@ import numpy as np
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
 from knoi.arrays.random import Purpose, generator
 from knoi.data.checked import CheckedView
+from knoi.data.part import part_source
 from knoi.data.prefetch import ReadAhead, Stopped
 from knoi.data.runs import RowRuns, Rows, random_runs
 from knoi.data.source import ViewSource
@@ -221,6 +222,16 @@ class PairSource:
         rng = generator(seed, Purpose.SAMPLE)
         runs = self._rows.select(random_runs(self.n_rows, n, run_rows, rng))
         return self._x.runs(runs), self._y.runs(runs)
+
+    def views(self) -> tuple[ViewSource, ViewSource]:
+        """X and Y of these pairs, to pass wherever views are taken; borrowed, as parts are."""
+        if self._rows.n_rows == self._x.source.n_rows:
+            return self._x.source, self._y.source
+        return part_source(self._x, self._rows), part_source(self._y, self._rows)
+
+    def row_numbers(self) -> Rows:
+        """Where these pairs stand in the views as they were opened."""
+        return self._rows.rows()
 
     def close(self) -> None:
         """Close what `open` opened, after a read under way has ended."""
