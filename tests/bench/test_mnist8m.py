@@ -15,6 +15,8 @@ from benchmarks import mnist8m_results
 from knoi.bench import standin
 from knoi.bench.cells import Cells
 from knoi.bench.mnist8m import METHODS, PAPER, Cell, Experiment, wanted_cells
+from knoi.cli import main
+from knoi.cli.bench import NAMES
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -62,6 +64,38 @@ class TestCells:
         (tmp_path / "linear-N20-seed0.json").write_text("{")
         with pytest.raises(SourceFormatError, match=r"linear-N20-seed0.json is not a result"):
             Cells(tmp_path).stored("linear-N20-seed0")
+
+
+class TestCommand:
+    def test_the_names_are_those_of_the_experiment(self):
+        assert list(METHODS) == list(NAMES)
+
+    def test_it_lists_what_is_left(self, tmp_path, capsys):
+        arguments = ["--methods", "nkcca,dsgd", "--ranks", "64", "--samples", "1_000"]
+        assert main(["bench", "mnist8m", *arguments, "--list", "--output", str(tmp_path)]) == 0
+        said = capsys.readouterr().out
+        assert "nkcca-M64-N1000-seed0: to be run" in said
+        assert "dsgd-M64-N1000-seed0: to be run" in said
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--methods", "dcca"], "There is no method 'dcca': wanted any of linear"),
+            (["--ranks", "many"], "--ranks many: wanted whole numbers, separated by commas."),
+            (["--methods", "linear", "--samples", "10"], "train-images"),
+        ],
+    )
+    def test_what_cannot_be_is_told_in_one_line(self, arguments, message, tmp_path, capsys):
+        folders = ["--mnist", str(tmp_path), "--output", str(tmp_path)]
+        assert main(["bench", "mnist8m", *arguments, *folders]) == 1
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
+
+    def test_alone_it_shows_help(self, capsys):
+        assert main(["bench"]) == 0
+        assert "mnist8m" in capsys.readouterr().out
 
 
 class TestMnist:
