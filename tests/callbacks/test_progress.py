@@ -18,8 +18,9 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass only when told to."""
+    """Seconds that pass only when told to, on a terminal that is wide enough."""
     now = [0.0]
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(progress, "monotonic", lambda: now[0])
     return now
 
@@ -106,6 +107,19 @@ class TestATerminal:
         assert len(lines) == 3
         assert "\n" not in stream.getvalue()
         assert len(lines[2]) == len(lines[1]) > len(lines[2].rstrip())
+
+    def test_on_a_narrow_terminal_the_first_facts_go(self, clock, monkeypatch):
+        history = (record(2, 1.1),)
+        for columns, last in (
+            (79, "KNOI  300 samples  100/s  30%, 0:07 left  correlation 1.23 of 2  held out 1.10"),
+            (50, "KNOI  correlation 1.23 of 2  held out 1.10"),
+            (12, "KNOI  held "),
+        ):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            stream = Terminal()
+            shown(stream, clock, 2.0, [run_at(1), run_at(3, history=history)])
+            assert stream.getvalue().split("\r")[-1].rstrip() == last.rstrip()
+            assert all(len(line) < columns for line in stream.getvalue().split("\r"))
 
     def test_it_is_renewed_no_more_often_than_can_be_read(self, clock):
         stream = Terminal()

@@ -1,5 +1,6 @@
 """One line that tells how the fit is going: rate, time left, current correlation."""
 
+import shutil
 import sys
 from dataclasses import dataclass, field
 from time import monotonic
@@ -83,6 +84,8 @@ class Progress:
 
     def _write(self, line: str, *, lasting: bool = False) -> None:
         if self.stream.isatty():
+            if not lasting:
+                line = _narrowed(line, shutil.get_terminal_size().columns - 1)
             self.stream.write("\r" + line.ljust(self._width) + ("\n" if lasting else ""))
             self._width = 0 if lasting else len(line)
         else:
@@ -93,6 +96,17 @@ class Progress:
 def wants_progress(verbose: Any, stream: TextIO) -> bool:
     """Whether to show progress: as told, or by default on terminals only."""
     return stream.isatty() if verbose is None else bool(verbose)
+
+
+def _narrowed(line: str, width: int) -> str:
+    """A line without as many of its first facts as it takes to fit, the last ones being of most use.
+
+    One that the terminal breaks could not be renewed: only its last part would be.
+    """
+    name, *facts = line.split("  ")
+    while len(facts) > 1 and len("  ".join([name, *facts])) > width:
+        del facts[0]
+    return "  ".join([name, *facts])[:width]
 
 
 def _clock(seconds: float) -> str:

@@ -80,6 +80,8 @@ def run(request: Request) -> None:
         if request.components is None:
             model.set_params(n_components=min(DEFAULT_COMPONENTS, *pairs.n_cols))
         seconds = _fit(request, model, train, test, console)
+        if "verbose" in model.get_params(deep=False):
+            model.set_params(verbose=None)  # how this run was watched is no part of the model
         model.save(request.output)
         outcome = Outcome(train.n_rows, train.n_cols, seconds, _measure(model, test))
         if shown is not None and request.report is not None:

@@ -66,8 +66,12 @@ def make_model(
         Further parameters by the names of the estimator.
     """
     import knoi
+    from knoi.estimators.parameters import one_per_view
+    from knoi.kernels import resolve
 
     known = _parameters(method)
+    if options.get("kernel") is not None:  # a name that is wrong is said before data is opened
+        one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
     parameters = {}
     for name, value in options.items():
         if value is None or (method == "linear" and (name, value) == ("kernel", "linear")):

@@ -92,7 +92,7 @@ Epochs = Annotated[
     typer.Option(metavar="N", min=1, help="Passes over the data.", rich_help_panel=_FIT),
 ]
 Settings = Annotated[
-    Any,
+    list[Any] | None,
     typer.Option(
         "--set",
         parser=setting,
@@ -141,7 +141,7 @@ Labels = Annotated[
     ),
 ]
 Images = Annotated[
-    Any,
+    list[Any] | None,
     typer.Option(
         "--images",
         parser=image_size,

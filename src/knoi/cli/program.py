@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from knoi import __version__
+from knoi.cli.bench import bench
 from knoi.cli.demo import EXAMPLES as DEMO
 from knoi.cli.demo import demo
 from knoi.cli.fit import EXAMPLES as FIT
@@ -27,6 +28,7 @@ from knoi.cli.retrieve import EXAMPLES as RETRIEVE
 from knoi.cli.retrieve import retrieve
 from knoi.cli.score import EXAMPLES as SCORE
 from knoi.cli.score import score
+from knoi.cli.screen import paragraphs
 from knoi.cli.stopped import Stopped
 from knoi.cli.transform import EXAMPLES as TRANSFORM
 from knoi.cli.transform import transform
@@ -39,17 +41,19 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(add_completion=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
-# A command is a function with its examples beside it. A group of commands (`knoi bench ...`) is a
-# typer of its own: app.add_typer(group, name="bench"). Its module, like these, must import nothing
-# heavy at the top: `knoi --help` and completion load them all.
-app.command(epilog=FIT)(fit)
-app.command(epilog=TRANSFORM)(transform)
-app.command(epilog=SCORE)(score)
-app.command(epilog=RETRIEVE)(retrieve)
-app.command(epilog=TUNE)(tune)
-app.command(epilog=REPORT)(report)
-app.command(epilog=INFO)(info)
-app.command(epilog=DEMO)(demo)
+# Their modules import nothing heavy at the top: `knoi --help` and completion load them all.
+for _command, _examples in (
+    (fit, FIT),
+    (transform, TRANSFORM),
+    (score, SCORE),
+    (retrieve, RETRIEVE),
+    (tune, TUNE),
+    (report, REPORT),
+    (info, INFO),
+    (demo, DEMO),
+):
+    app.command(help=paragraphs(_command.__doc__), epilog=_examples)(_command)
+app.add_typer(bench, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

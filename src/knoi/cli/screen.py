@@ -1,10 +1,12 @@
 """What is shown: results on stdout, progress and remarks on stderr, colour on terminals only."""
 
+import inspect
 import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from rich import box
@@ -27,6 +29,12 @@ def examples(*commands: str) -> str:
     # A paragraph each: some versions of typer join the lines of a paragraph.
     shown = (command.replace("[", r"\[") for command in commands)
     return "\n\n".join(["[bold]Examples[/bold]", *shown])
+
+
+def paragraphs(text: str | None) -> str:
+    """A docstring as help is written: a line a paragraph, broken where the screen ends."""
+    parts = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)
 
 
 def results(quiet: bool = False) -> Console:
@@ -138,7 +146,7 @@ def counting_rows(
         What goes on once all rows are done.
     """
     say(console, what)
-    columns = (SpinnerColumn(), BarColumn(), _RowsLeft(then), TimeElapsedColumn())
+    columns = (SpinnerColumn(finished_text="⠿"), BarColumn(), _RowsLeft(then))
     shown = console.is_terminal and not console.quiet
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("", total=n_rows)
@@ -146,23 +154,25 @@ def counting_rows(
 
 
 class _RowsLeft(ProgressColumn):
-    """Rows done, rows a second, time left."""
+    """Time spent, rows done, rows a second, time left."""
 
     def __init__(self, then: str) -> None:
         super().__init__()
-        self._then = then
+        self._then, self._began = then, monotonic()
 
     def render(self, task: Task) -> Text:
-        if task.total is None:
-            return Text(self._then)
-        text = f"{task.completed:,.0f} of {task.total:,.0f} rows"
-        if task.completed >= task.total:
-            return Text(f"{text}, {self._then}" if self._then else text)
-        if task.speed is not None:
-            text += f", {task.speed:,.0f}/s"
-        if task.time_remaining is not None:
-            text += f", {clock(task.time_remaining)} left"
-        return Text(text)
+        # rich's own clock stops with the rows; what comes then takes time, too.
+        facts = [clock(monotonic() - self._began)]
+        done = task.total is None or task.completed >= task.total
+        if task.total is not None:
+            facts.append(f"{task.completed:,.0f} of {task.total:,.0f} rows")
+        if done and self._then:
+            facts.append(self._then)
+        if not done and task.speed is not None:
+            facts.append(f"{task.speed:,.0f}/s")
+        if not done and task.time_remaining is not None:
+            facts.append(f"{clock(task.time_remaining)} left")
+        return Text("  ".join(facts))
 
 
 def clock(seconds: float) -> str:

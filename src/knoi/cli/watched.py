@@ -23,7 +23,7 @@ class Watched:
     def read(self, start: int, stop: int) -> Array:
         """Rows `start:stop` of the view."""
         rows = self._source.read(start, stop)
-        if start == self._passed:
+        if start in (0, self._passed):  # at 0 another pass begins
             self._passed = stop
             self._tell(stop)
         return rows
