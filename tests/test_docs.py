@@ -36,9 +36,10 @@ def code_of(text):
 
 
 def anchors(text):
-    """What GitHub makes of the headings."""
+    """What GitHub makes of the headings, and mkdocstrings of what it describes."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
 
 
 def test_the_readme_examples_run_and_give_what_they_say(tmp_path, monkeypatch, capsys):
