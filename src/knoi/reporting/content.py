@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from knoi.estimators.base import BaseCCA
 from knoi.estimators.in_sample import verdict
@@ -37,7 +36,7 @@ class Content:
     training: Variates
     held_out: Variates | None
     shown: Variates  # rows to look at: of those held out if there are any
-    labels: NDArray[Any] | None  # of the rows shown
+    labels: dict[str, Any] | None  # of the rows shown, as `label_data` has them
     sprites: tuple[Sprite | None, Sprite | None]
     correlations: Correlations
     totals: tuple[float, float | None]  # over all components: training, held out
@@ -61,7 +60,7 @@ class Content:
         leading = self.shown.leading(MOST_COMPONENTS)
         return {
             "rows": [int(row) for row in self.shown.rows],
-            "labels": label_data(self.labels),
+            "labels": self.labels,
             "variates": [packed(leading.Zx), packed(leading.Zy)],
             "pictures": [None if one is None else one.placement() for one in self.sprites],
             "correlations": self.correlations.data(),
@@ -106,7 +105,7 @@ def gather(
         training=training,
         held_out=held_out,
         shown=looked_at,
-        labels=None if labels is None else labels[looked_at.rows],
+        labels=None if labels is None else label_data(labels[looked_at.rows]),
         sprites=sprites,
         correlations=correlations(training, held_out, seed),
         totals=(_total(training), None if held_out is None else _total(held_out)),

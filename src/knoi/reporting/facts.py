@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -29,11 +30,11 @@ def method_facts(content: Content) -> tuple[Fact, ...]:
         facts.append(
             (
                 f"view {name}",
-                f"{columns:,} columns → {rank:,} features ({view.features.kernel!r}) → "
+                f"{columns:,} columns → {rank:,} features ({_short(repr(view.features.kernel))}) → "
                 f"{L} components",
             )
         )
-    facts.append(("parameters", _parameters(model)))
+    facts.append(("parameters", _set_parameters(model)))
     stopped = getattr(model, "stopped_", None)
     if stopped is not None:
         seen = f"{model.n_samples_seen_:,} samples" if hasattr(model, "n_samples_seen_") else ""
@@ -77,11 +78,22 @@ def _first_line(model: BaseCCA) -> str:
     return (type(model).__doc__ or "").strip().split("\n")[0]
 
 
-def _parameters(model: BaseCCA) -> str:
-    """Those that shape the result; the rest says where and how it was computed."""
-    aside = {"memory_budget", "n_jobs", "device", "verbose", "checkpoint", "checkpoint_seconds"}
+def all_parameters(model: BaseCCA) -> tuple[Fact, ...]:
+    """Every constructor parameter and its value."""
     params: dict[str, Any] = model.get_params(deep=False)
-    return ", ".join(f"{name}={value!r}" for name, value in params.items() if name not in aside)
+    return tuple((name, _short(repr(value))) for name, value in params.items())
+
+
+def _set_parameters(model: BaseCCA) -> str:
+    """The parameters that are not at their defaults."""
+    defaults = dict(all_parameters(type(model)()))
+    changed = (f"{k}={v}" for k, v in all_parameters(model) if v != defaults[k])
+    return ", ".join(changed) or "all at their defaults"
+
+
+def _short(text: str) -> str:
+    """Numbers in a text to four digits."""
+    return re.sub(r"\d+\.\d{4,}(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
 
 
 def _seed(model: BaseCCA) -> str:

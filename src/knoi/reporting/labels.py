@@ -29,10 +29,8 @@ def checked_labels(labels: Any, n_rows: int, which: str) -> NDArray[Any] | None:
     return found
 
 
-def label_data(labels: NDArray[Any] | None) -> dict[str, Any] | None:
+def label_data(labels: NDArray[Any]) -> dict[str, Any]:
     """The labels of the rows shown, for the page."""
-    if labels is None:
-        return None
     if labels.dtype.kind in "iuf" and len(np.unique(labels)) > _MOST_WHOLE_NUMBERS:
         values = labels.astype(np.float64)
         if np.isfinite(values).all():

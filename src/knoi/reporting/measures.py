@@ -47,8 +47,8 @@ class Correlations:
 
     @property
     def beyond_chance(self) -> NDArray[np.bool_]:
-        """Components that shuffled pairs do not explain; only rows held out can tell."""
-        return np.asarray(self.chance.corrected_p_values < LEVEL)
+        """Components that agree, and more than shuffled pairs; only rows held out can tell."""
+        return np.asarray((self.chance.corrected_p_values < LEVEL) & (self.judged > 0.0))
 
     def data(self) -> dict[str, Any]:
         """For the page."""

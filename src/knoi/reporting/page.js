@@ -38,6 +38,9 @@ function layout(colour, changes) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13, color: colour.ink },
     hoverlabel: { bgcolor: colour.sheet, bordercolor: colour.line, font: { color: colour.ink } },
+    modebar: {
+      orientation: "v", bgcolor: "rgba(0,0,0,0)", color: colour.soft, activecolor: colour.s1,
+    },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemwidth: 30 },
     ...changes,
     xaxis: { ...axis, ...changes.xaxis, title: { ...axis.title, ...changes.xaxis?.title } },
@@ -48,7 +51,7 @@ function layout(colour, changes) {
 const CONFIG = {
   responsive: true,
   displaylogo: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
 // All plots there are, each with what draws it anew.
@@ -59,7 +62,9 @@ function plot(id, figure) {
   const draw = () => {
     const colour = colours();
     const { traces, layout: changes } = figure(colour);
-    Plotly.react(id, traces, layout(colour, changes), CONFIG);
+    // On a screen a plot follows its frame in its own time; paper does not wait.
+    const width = printing() ? element(id).clientWidth : undefined;
+    Plotly.react(id, traces, { ...layout(colour, changes), width }, CONFIG);
   };
   plots.set(id, draw);
   draw();
@@ -67,15 +72,14 @@ function plot(id, figure) {
 }
 
 function redraw() {
-  for (const [id, draw] of plots) {
-    draw();
-    Plotly.Plots.resize(id);
-  }
+  for (const draw of plots.values()) draw();
 }
 
 // Paper is white and narrow, whatever the screen is.
-function onPaper(printing) {
-  document.documentElement.classList.toggle("printing", printing);
+const printing = () => document.documentElement.classList.contains("printing");
+
+function onPaper(begins) {
+  document.documentElement.classList.toggle("printing", begins);
   redraw();
 }
 

@@ -7,16 +7,25 @@ const found = {
 };
 const picked = { index: 0, listeners: [] };
 
-const caption = (index) => {
+function captions(index) {
   const label = labelOf(index);
-  return label === null ? `row ${DATA.rows[index]}` : `row ${DATA.rows[index]} · ${label}`;
-};
+  const lines = [`row ${DATA.rows[index]}`, ...(label === null ? [] : [`label ${label}`])];
+  return lines.map((line) => textElement("span", line));
+}
+
+// A row that is looked from or for, under a title.
+function given(title, view, index) {
+  const shown = document.createElement("div");
+  const image = picture(view, index, 96);
+  shown.append(textElement("h3", title), ...(image ? [image] : []), ...captions(index));
+  return shown;
+}
 
 // What a match is to the row that was picked: a sign, a word, a class.
 function verdictOf(index, match) {
-  if (match === index) return ["✓", "its partner", "right"];
+  if (match === index) return ["✓", "partner", "right"];
   if (labelCodes && labelCodes[match] === labelCodes[index]) return ["≈", "same label", "akin"];
-  return ["✗", "another", "wrong"];
+  return ["✗", "other", "wrong"];
 }
 
 function tile(view, match, index, similarity) {
@@ -25,7 +34,7 @@ function tile(view, match, index, similarity) {
   item.dataset.row = DATA.rows[match];
   const shown = picture(view, match, 72);
   if (shown) item.append(shown);
-  item.append(textElement("strong", `${sign} ${word}`), textElement("span", caption(match)));
+  item.append(textElement("strong", `${sign} ${word}`), ...captions(match));
   const cosine = DATA.retrieval.similarity === "cosine";
   const near = cosine ? similarity.toFixed(3) : `distance ${(-similarity).toPrecision(3)}`;
   item.append(textElement("span", near.replace("-", "−")));
@@ -38,13 +47,9 @@ function showMatches() {
   const row = DATA.rows[index];
   element("row").value = row;
 
-  const query = element("retrieval-query");
-  query.replaceChildren(textElement("h3", `Picked: ${VIEWS[from]}`));
-  const shown = picture(from, index, 112);
-  if (shown) query.append(shown);
-  query.append(textElement("span", caption(index)));
-  const partner = picture(1 - from, index, 72);
-  if (partner) query.append(textElement("h3", `Its partner: ${VIEWS[1 - from]}`), partner);
+  const query = [given(`Picked, of ${VIEWS[from]}`, from, index)];
+  if (DATA.pictures[1 - from]) query.push(given(`Partner, of ${VIEWS[1 - from]}`, 1 - from, index));
+  element("retrieval-query").replaceChildren(...query);
 
   const similarities = found.similarities[from].row(index);
   const tiles = found.matches[from].row(index).map((match, k) =>

@@ -1,7 +1,7 @@
 // Rows in the plane of two variates: coloured by label, each with its picture at hand.
 
-const PALETTE = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#d4a90f",
-  "#ff8ba0", "#9c755f", "#8a8f98"];
+const PALETTE = ["#4a87c4", "#f28e2b", "#4aa653", "#e2504f", "#b277ad", "#4fb3ac", "#d4a90f",
+  "#f7839c", "#a57a5a", "#8a8f98"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down",
   "hexagon", "x", "circle-open"];
 const variates = DATA.variates.map(unpack);
@@ -46,26 +46,29 @@ function groups(colour) {
   return [{ name: "rows", rows: all, marker: { color: colour.s1 } }];
 }
 
+// Around the row that is picked; a shape, since moving it does not draw all points anew.
+function ring(colour) {
+  const [x, y] = ["scatter-x", "scatter-y"].map((id) => axis(id).values[picked.index]);
+  return [{
+    type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y,
+    x0: -8, x1: 8, y0: -8, y1: 8, line: { color: colour.ink, width: 2.5 },
+  }];
+}
+
 const drawScatter = plot("scatter", (colour) => {
   const [x, y] = [axis("scatter-x"), axis("scatter-y")];
   const traces = groups(colour).map(({ name, rows, marker }) => ({
     type: "scatter", mode: "markers", name, customdata: rows, hoverinfo: "none",
     x: rows.map((i) => x.values[i]), y: rows.map((i) => y.values[i]),
-    marker: { size: 6, opacity: 0.75, ...marker },
+    marker: { size: 6.5, opacity: 0.85, ...marker },
   }));
-  const { index } = picked;
-  traces.push({
-    type: "scatter", mode: "markers", name: "picked", x: [x.values[index]], y: [y.values[index]],
-    customdata: [index], hoverinfo: "none", showlegend: true,
-    marker: { size: 15, symbol: "circle-open", color: colour.ink, line: { width: 2.5 } },
-  });
   element("scatter-caption").textContent =
-    `Correlation of the two axes over these rows: ${correlation(x.values, y.values).toFixed(3)}`
-      .replace("-", "−");
+    "The ring is the row picked below. Correlation of the two axes over these rows: " +
+    correlation(x.values, y.values).toFixed(3).replace("-", "−");
   return {
     traces,
     layout: {
-      hovermode: "closest", showlegend: true, legend: {
+      hovermode: "closest", showlegend: traces.length > 1, shapes: ring(colour), legend: {
         orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemwidth: 30, itemsizing: "constant",
       },
       uirevision: `${element("scatter-x").value} ${element("scatter-y").value}`,
@@ -75,7 +78,7 @@ const drawScatter = plot("scatter", (colour) => {
 });
 
 for (const id of ["scatter-x", "scatter-y"]) element(id).addEventListener("change", drawScatter);
-picked.listeners.push(drawScatter);
+picked.listeners.push(() => Plotly.relayout("scatter", { shapes: ring(colours()) }));
 
 const tip = textElement("div", "", "tip");
 tip.hidden = true;
@@ -86,7 +89,7 @@ element("scatter").on("plotly_hover", ({ points, event }) => {
   const pictures = [0, 1].map((view) => picture(view, index, 72)).filter(Boolean);
   const row = document.createElement("div");
   row.append(...pictures);
-  tip.replaceChildren(row, textElement("span", caption(index)));
+  tip.replaceChildren(row, ...captions(index));
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
   tip.style.left = `${Math.max(8, left) + scrollX}px`;

@@ -3,7 +3,7 @@
 from knoi.report import Block, Cards, Facts, Folded, Notice, Section, Table
 from knoi.reporting.content import Content
 from knoi.reporting.controls import Choice, Controls, Matches, Plot, RowPicker, SideBySide, Switch
-from knoi.reporting.facts import method_facts
+from knoi.reporting.facts import all_parameters, method_facts
 from knoi.reporting.measures import LEVEL, MOST_COMPONENTS
 from knoi.reporting.rows import Variates
 
@@ -43,7 +43,8 @@ def summary(content: Content) -> Section:
         "which the views agree. The total correlation adds up how well they do."
     )
     facts = Facts(method_facts(content))
-    return Section("What was fitted", lead, (*notices, Cards(tuple(cards)), facts))
+    parameters = Folded("All parameters", Facts(all_parameters(content.model)))
+    return Section("What was fitted", lead, (*notices, Cards(tuple(cards)), facts, parameters))
 
 
 def correlation_section(content: Content) -> Section:
@@ -127,15 +128,14 @@ def variate_section(content: Content) -> Section:
 
 def retrieval_section(content: Content) -> Section:
     """Pick a row, see its nearest rows in the other view."""
+    categories = content.labels is not None and content.labels["kind"] == "category"
     cosine = content.retrieval.similarity == "cosine"
     measure = "by the cosine of their variates" if cosine else "by the distance of their variates"
     lead = (
         f"Pick a row of one view: its nearest rows in the other appear, {measure}, the best first, "
         f"out of {_shown(content.shown)}. ✓ is its partner, ✗ is not"
     )
-    lead += (
-        ", ≈ is not but has the same label. " if _has_categories(content.labels) else ". "
-    ) + "Rows count from 0."
+    lead += (", ≈ is not but has the same label. " if categories else ". ") + "Rows count from 0."
     direction = Switch("direction", "Look from", (("0", "X to Y"), ("1", "Y to X")))
     picker = RowPicker("row", "Row", int(content.shown.rows[-1]))
     recall = Plot(
@@ -174,10 +174,6 @@ def importance_section(content: Content) -> Section:
         picker = Choice("component", "Component", ((None, components),), "0")
         blocks += [Controls((picker,)), SideBySide(tuple(plots))]
     return Section("What components are made of", lead, tuple(blocks))
-
-
-def _has_categories(labels: object) -> bool:
-    return labels is not None
 
 
 def _measured_on(content: Content) -> str:

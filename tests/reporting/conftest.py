@@ -1,0 +1,58 @@
+"""A real browser, and the pages it looks at."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from knoi import KNOI
+from knoi.data.digits import endless_digits
+from knoi.model_report import model_report
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, or another that is installed; headless, one for all tests."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip(f"no browser ({', '.join(names)}): apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Halves of digits: 600 to learn from, 300 others."""
+    return endless_digits(600, 300)
+
+
+@pytest.fixture(scope="session")
+def digits_report(digits):
+    """Everything a page can show: history, rows held out, labels, pictures."""
+    model = KNOI(4, rank=80, epochs=3, batch_size=100, random_state=0, verbose=False)
+    model.fit(digits.X_train, digits.Y_train)
+    return model_report(
+        model,
+        digits.X_train,
+        digits.Y_train,
+        test=(digits.X_test, digits.Y_test),
+        labels=digits.labels_test,
+        images=(digits.left_shape, digits.right_shape),
+        command="knoi fit left.npy right.npy",
+        facts=[("time", "3 s")],
+    )
+
+
+@pytest.fixture(scope="session")
+def related():
+    """300 rows of two views that share two directions, and 200 more."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((500, 2))
+    X = np.hstack([shared, rng.standard_normal((500, 4))]) + 0.5 * rng.standard_normal((500, 6))
+    Y = np.hstack([shared, rng.standard_normal((500, 3))]) + 0.5 * rng.standard_normal((500, 5))
+    return (X[:300], Y[:300]), (X[300:], Y[300:])
