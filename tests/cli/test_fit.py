@@ -193,7 +193,9 @@ class TestHeldOutPairs:
     def test_they_are_not_fitted_to(self, run_json):
         document = run_json("fit", "X.npy", "Y.npy", "-o", "m.knoi", *LINEAR, "--held-out", "0.25")
         assert (document["rows"], document["held_out"]["rows"]) == (300, 100)
-        assert document["training"]["correlations"] != knoi.load("linear.knoi").correlations_.tolist()
+        assert (
+            document["training"]["correlations"] != knoi.load("linear.knoi").correlations_.tolist()
+        )
 
     def test_many_rows_are_split_by_default_and_few_are_not(self, run_json):
         few = run_json("fit", "X.npy", "Y.npy", "-o", "m.knoi", *LINEAR)

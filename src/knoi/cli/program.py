@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
                 obj=Invocation(tuple(arguments)),
             )
+            sys.stdout.flush()  # here, where a closed pipe can be dealt with
     except _UsageError as error:
         if debug:
             raise
@@ -112,7 +113,8 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 def _with_notes(error: BaseException) -> str:
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
+    said = [str(error), *getattr(error, "__notes__", ())]
+    return " ".join(text if text.endswith((".", "]", "'")) else f"{text}." for text in said)
 
 
 # Parameters of the estimators that have another name here.

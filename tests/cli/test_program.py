@@ -1,0 +1,236 @@
+"""The program itself: help with examples, completion, exit codes, errors of one line."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from knoi.cli import app, main
+from knoi.cli.program import in_options
+from knoi.exceptions import InputError
+
+COMMANDS = ("fit", "transform", "score", "retrieve", "tune", "report", "info", "demo")
+FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi")
+SCORE = ("score", "linear.knoi", "X_test.npy", "Y_test.npy")
+
+
+def test_every_command_is_listed(run):
+    shown = run("--help").out
+    assert [name for name in COMMANDS if not re.search(rf"│ {name} ", shown)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_that_name_options_there_are(run, command):
+    done = run(command, "--help")
+    assert done.code == 0
+    examples = done.out.partition("Examples")[2]
+    # Broken where the screen ends; all commands begin at the margin.
+    lines = re.split(r"(?= knoi )", " ".join(examples.split()))
+    lines = [line.strip() for line in lines if line.strip()]
+    assert lines
+    assert all(line.startswith(f"knoi {command}") for line in lines)
+    options = set(re.findall(r"--[a-z][\w-]*|(?<= )-[a-z]\b", " ".join(lines)))
+    known = set(re.findall(r"--[a-z][\w-]*|(?<= )-[a-z]\b", done.out.partition("Examples")[0]))
+    # `jq -r` is not ours.
+    assert options - {"-r"} <= known
+    assert "\x1b" not in done.out
+
+
+def test_help_and_completion_load_nothing_heavy():
+    code = (
+        "import sys; from knoi.cli import main; code = main(['--help']); "
+        "heavy = {'numpy', 'scipy', 'sklearn', 'torch', 'plotly', 'matplotlib', 'h5py'}; "
+        "print(sorted(heavy & set(sys.modules)), code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    with pytest.raises(SystemExit) as done:
+        main(["--show-completion", "bash"])
+    assert done.value.code == 0
+    assert "complete -o default -F _knoi_completion knoi" in capsys.readouterr().out
+    for words, offered in (("knoi t", {"transform", "tune"}), ("knoi fit --res", {"--resume"})):
+        monkeypatch.setenv("_KNOI_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        with pytest.raises(SystemExit) as done:
+            app(prog_name="knoi")
+        assert done.value.code == 0
+        assert set(capsys.readouterr().out.split()) == offered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("fit", "X.npy", "Y.npy"), "Missing option '--output' / '-o'"),
+        (("fit", "X.npy", "-o", "m.knoi"), "Missing argument 'Y'"),
+        ((*FIT, "--widht", "3"), "No such option: --widht (Possible options: --width)"),
+        (("fti", "X.npy"), "No such command 'fti'. Did you mean 'fit'?"),
+        ((*FIT, "--method", "knio"), "Invalid value for '--method': there is no method 'knio'. "),
+        (
+            (*FIT, "--method", "fourier", "--epochs", "3"),
+            "Invalid value for '--epochs': --method fourier has no --epochs; it is for knoi, dsgd.",
+        ),
+        (
+            (*FIT, "--method", "linear", "--set", "rank=3"),
+            "Invalid value for '--set': LinearCCA has no parameter 'rank'. It has: n_components",
+        ),
+        (
+            (*FIT, "--resume"),
+            "Invalid value for '--resume': there is nothing to resume from. Add --checkpoint DIR",
+        ),
+        (
+            (*FIT, "--images", "3x2"),
+            "Invalid value for '--images': it is for the report. Add --report report.html.",
+        ),
+        ((*FIT, "--components", "0"), "Invalid value for '--components' / '-k': "),
+        (
+            ("transform", "linear.knoi", "X.npy", "Y.npy", "--view", "y", "-o", "Z.npz"),
+            "Invalid value for '--view': 'y': wanted x or y, and y only with a single file.",
+        ),
+        (
+            ("retrieve", *SCORE[1:], "--rows", "1", "--from", "z"),
+            "Invalid value for '--from': 'z': wanted x or y.",
+        ),
+        (
+            ("retrieve", *SCORE[1:], "--rows", "1", "--json", "--csv"),
+            "Invalid value for '--csv': choose one of --json and --csv.",
+        ),
+    ],
+)
+def test_a_command_that_is_not_understood(refused, arguments, line):
+    said = refused(2, *arguments)
+    assert said.startswith(line)
+    assert said.endswith("--help")
+    assert not os.path.exists("m.knoi")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ("fit", "X.npy", "Yy.npy", "-o", "m.knoi"),
+            "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Near it are: 'Y.npy'",
+        ),
+        (
+            ("fit", "X.npy", "Y_test.npy", "-o", "m.knoi"),
+            "X has 400 rows but Y has 200: the views are paired row by row. Drop",
+        ),
+        (
+            ("fit", "text.csv", "Y.npy", "-o", "m.knoi"),
+            "X ('text.csv') has the string 'x' at row 1",
+        ),
+        (("fit", "X.npy", "Y.npy", "-o", "X.npy"), "--output X.npy is also an input, which it "),
+        (
+            ("fit", "X.npy", "Y.npy", "-o", "no/m.knoi"),
+            "--output no/m.knoi: there is no folder no.",
+        ),
+        (("fit", "X.npy", "Y.npy", "-o", "folder"), "--output folder is a folder. Add a file name"),
+        (
+            ("fit", "X.npy", "Y.npy", "-o", "text.csv"),
+            "--output text.csv is there and is no model, so it is not overwritten. Give another",
+        ),
+        (
+            ("fit", "linear.knoi", "Y.npy", "-o", "m.knoi"),
+            "X is 'linear.knoi', a model, but data is wanted there: knoi fit X Y -o MODEL",
+        ),
+        (
+            ("score", "X.npy", "Y.npy", "linear.knoi"),
+            "The model comes first, before the data: knoi score MODEL X Y",
+        ),
+        (("score", "text.csv", "X.npy", "Y.npy"), "text.csv is not a knoi model"),
+        (
+            ("score", "linear.knoi", "Y_test.npy", "X_test.npy"),
+            "X has 4 columns and Y has 6, but the views fitted have 6 and 4: they are swapped.",
+        ),
+        (
+            ("score", "linear.knoi", "X_test.npy", "X_test.npy"),
+            "X has 6 columns and Y has 6, but the views fitted have 6 and 4. Give files with the",
+        ),
+        (
+            (*FIT, "--test", "Y_test.npy", "X_test.npy"),
+            "--test: X has 4 columns and Y has 6, but the views fitted have 6 and 4: they are swap",
+        ),
+        (
+            (*FIT, "--test", "X_test.npy", "none.npy"),
+            "--test: Y ('none.npy'): there is no file or folder 'none.npy'.",
+        ),
+        ((*FIT, "--kernel", "rfb"), "there is no kernel 'rfb'. Pass one of "),
+        ((*FIT, "--held-out", "400"), "--held-out: held_out is 400, of 400 rows: wanted"),
+        ((*FIT, "--report", "page.txt"), "--report page.txt: it is a web page. Give a name that"),
+        (
+            (*FIT, "-k", "900", "--quiet"),
+            "--components 900 with n_samples=400: CCA needs more rows",
+        ),
+        ((*FIT, "--memory", "1KB", "--quiet"), "KNOI with rank"),
+        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs to "),
+    ],
+)
+def test_what_cannot_be_done(refused, run, arguments, line):
+    with open("text.csv", "w") as file:
+        file.write("a,b\n1,2\nx,3\n")
+    os.mkdir("folder")
+    before = sorted(os.listdir())
+    assert refused(1, *arguments).startswith(line)
+    assert sorted(os.listdir()) == before
+
+
+def test_a_missing_extra_is_told_before_the_fit(refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert refused(1, *FIT, "--report", "page.html") == (
+        "the report needs plotly, which is not installed. Run: pip install 'knoi[report]'"
+    )
+
+
+def test_a_model_that_is_there_is_replaced(run):
+    for components in (1, 2):
+        done = run(*FIT, "--method", "linear", "-k", components, "-q")
+        assert done.code == 0
+    assert "4 columns -> 4 features -> 2 components" in run("info", "m.knoi").out
+
+
+def test_debug_shows_the_traceback(run):
+    with pytest.raises(InputError, match="they are swapped"):
+        run("score", "linear.knoi", "Y_test.npy", "X_test.npy", "--debug")
+
+
+def test_a_full_memory_is_said_in_one_line(refused, monkeypatch):
+    def full(*_):
+        raise MemoryError("cannot allocate 9 TiB")
+
+    monkeypatch.setattr("knoi.cli.measured.component_correlations", full)
+    assert refused(1, *SCORE).startswith("the memory is full (cannot allocate 9 TiB). Give a bound")
+
+
+def test_a_reader_that_has_had_enough_is_no_error(folder):
+    code = "import sys; from knoi.cli import main; sys.exit(main(sys.argv[1:]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "info", str(folder / "linear.knoi")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        program.stdout.close()
+        assert program.stderr.read() == ""
+    assert program.returncode == 1
+
+
+def test_messages_speak_of_options():
+    assert in_options("n_components=3: set n_components, rank=5 (a rank) or memory_budget.") == (
+        "--components 3: set --components, --rank 5 (a rank) or --memory."
+    )
+    assert in_options("fit with resume=True goes on") == "fit with --resume goes on"
+
+
+def test_what_is_stored_for_a_machine_does_not_bind_another(run_json, run):
+    done = run(*FIT, "--method", "linear", "-k", "2", "--memory", "1MiB", "--jobs", "1", "-q")
+    assert done.code == 0
+    # 1 MiB would not do for these rows.
+    np.save("wide.npy", np.zeros((70_000, 6)))
+    assert run("transform", "m.knoi", "wide.npy", "-o", "Z.npy", "-q").code == 0

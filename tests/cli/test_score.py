@@ -1,0 +1,113 @@
+"""`knoi score`, `knoi retrieve`, `knoi info`: the library's numbers, on screen and as JSON."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+
+import knoi
+from knoi.metrics import canonical_correlations, permutation_test, retrieval_ranks, top_matches
+
+TEST = ("linear.knoi", "X_test.npy", "Y_test.npy")
+
+
+@pytest.fixture
+def variates(run):
+    return knoi.load("linear.knoi").transform(np.load("X_test.npy"), np.load("Y_test.npy"))
+
+
+class TestScore:
+    def test_both_measures_and_p_values(self, run_json, variates):
+        found = run_json("score", *TEST, "--permutations", "19", "--seed", "3")
+        test = permutation_test(*variates, 19, 3)
+        assert found["total_correlation"] == pytest.approx(test.correlations.sum())
+        assert found["correlations"] == pytest.approx(test.correlations)
+        assert found["correlations_refit"] == pytest.approx(canonical_correlations(*variates))
+        assert found["p_values"] == test.p_values.tolist()
+        assert found["corrected_p_values"] == test.corrected_p_values.tolist()
+        assert found["total_p_value"] == test.total_p_value
+        assert (found["rows"], found["permutations"]) == (200, 19)
+
+    def test_the_table_has_a_line_a_component(self, run, variates):
+        done = run("score", *TEST, "--permutations", "19")
+        rows = re.findall(r"^ +(\d) +([\d.]+) +([\d.]+) +([\d.]+) *$", done.out, re.M)
+        assert [row[0] for row in rows] == ["1", "2"]
+        correlations = knoi.metrics.component_correlations(*variates)
+        assert [float(row[1]) for row in rows] == pytest.approx(correlations, abs=5e-4)
+        assert [row[2:] for row in rows] == [("0.05", "0.05")] * 2
+        assert "200 pairs" in done.out
+
+    def test_without_permutations_there_are_no_p_values(self, run, run_json):
+        assert "p_values" not in run_json("score", *TEST)
+        done = run("score", *TEST)
+        assert "corrected" not in done.out
+        assert "--permutations" in done.err
+
+
+class TestRetrieve:
+    @pytest.mark.parametrize("source", ["x", "y"])
+    @pytest.mark.parametrize("similarity", ["cosine", "euclidean", "dot"])
+    def test_the_nearest_rows_of_the_other_view(self, run_json, variates, source, similarity):
+        options = ("--from", source, "--similarity", similarity, "--top", "3")
+        found = run_json("retrieve", *TEST, "--rows", "7,150-152,0", *options)
+        rows = [7, 150, 151, 152, 0]
+        Z, other = variates if source == "x" else variates[::-1]
+        indices, values = top_matches(Z[rows], other, 3, similarity=similarity)
+        direction = "x_to_y" if source == "x" else "y_to_x"
+        ranks = retrieval_ranks(*variates, similarity=similarity, direction=direction)
+        assert [query["row"] for query in found["queries"]] == rows
+        for query, row, index, value in zip(found["queries"], rows, indices, values, strict=True):
+            assert [match["row"] for match in query["matches"]] == index.tolist()
+            assert [match["similarity"] for match in query["matches"]] == pytest.approx(value)
+            assert query["rank_of_partner"] == ranks[row]
+
+    def test_the_partner_is_marked(self, run, variates):
+        ranks = retrieval_ranks(*variates)
+        row = int(np.argmin(ranks))
+        done = run("retrieve", *TEST, "--rows", row, "--top", "2")
+        assert re.search(rf"^ +{row} +1 +{row} ✓ +\d+ *$", done.out, re.M), done.out
+
+    def test_csv_has_a_line_a_match(self, run, variates):
+        done = run("retrieve", *TEST, "--rows", "4,9", "--top", "2", "--csv")
+        lines = list(csv.DictReader(io.StringIO(done.out)))
+        indices, _ = top_matches(variates[0][[4, 9]], variates[1], 2)
+        assert [(line["row"], line["place"]) for line in lines] == [
+            ("4", "1"),
+            ("4", "2"),
+            ("9", "1"),
+            ("9", "2"),
+        ]
+        assert [int(line["match"]) for line in lines] == indices.ravel().tolist()
+
+    def test_a_gallery_of_other_rows_has_no_partners(self, run_json, run):
+        views = ("linear.knoi", "X_test.npy", "Y.npy")
+        found = run_json("retrieve", *views, "--rows", "0")
+        assert found["queries"][0]["rank_of_partner"] is None
+        assert "✓" not in run("retrieve", *views, "--rows", "0-50").out
+
+    def test_more_matches_than_rows_are_all_of_them(self, run_json):
+        found = run_json("retrieve", *TEST, "--rows", "0", "--top", "999")
+        assert len(found["queries"][0]["matches"]) == 200
+
+    def test_rows_that_are_not_there(self, refused):
+        assert refused(1, "retrieve", *TEST, "--rows", "3,200") == (
+            "--rows has 200, but X has rows 0 to 199. Give rows that are there."
+        )
+
+
+class TestInfo:
+    def test_json_holds_what_the_file_does(self, run_json):
+        found, model = run_json("info", "linear.knoi"), knoi.load("linear.knoi")
+        assert found["method"] == "LinearCCA"
+        assert found["parameters"]["n_components"] == found["components"] == 2
+        assert found["views"]["x"]["columns"] == 6
+        assert found["correlations"] == model.correlations_.tolist()
+
+    def test_training_is_summed_up(self, run, run_json):
+        fit = ("fit", "X.npy", "Y.npy", "-o", "m.knoi", "--rank", "20", "--epochs", "2", "-q")
+        assert run(*fit).code == 0
+        done = run("info", "m.knoi")
+        assert re.search(r"training +800 samples in [\d.]+ s, ended by: epochs", done.out)
+        assert run_json("info", "m.knoi")["n_samples_seen_"] == 800
