@@ -2,8 +2,10 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,3 +236,15 @@ def test_what_is_stored_for_a_machine_does_not_bind_another(run_json, run):
     # 1 MiB would not do for these rows.
     np.save("wide.npy", np.zeros((70_000, 6)))
     assert run("transform", "m.knoi", "wide.npy", "-o", "Z.npy", "-q").code == 0
+
+
+def test_the_commands_of_the_readme_run(run):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^knoi (\w+ .*)$", readme, re.M)
+    assert [command.split()[0] for command in commands] == [
+        *("fit", "score", "retrieve", "transform", "tune")
+    ]
+    for command in commands:
+        done = run(*shlex.split(command, comments=True))
+        assert done.code == 0, done.err
+    assert {"model.knoi", "report.html", "variates.npz"} <= set(os.listdir())
