@@ -99,7 +99,7 @@ def wants_progress(verbose: Any, stream: TextIO) -> bool:
 
 
 def _narrowed(line: str, width: int) -> str:
-    """A line without as many of its first facts as it takes to fit, the last ones being of most use.
+    """A line without as many of its first facts as it takes to fit; the last are of most use.
 
     One that the terminal breaks could not be renewed: only its last part would be.
     """
