@@ -1,12 +1,14 @@
 """The line of progress: when it is shown, what it says, how it renews itself."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from knoi.callbacks import progress
 from knoi.callbacks.progress import Progress, wants_progress
 from knoi.callbacks.stopping import CONVERGED
+from knoi.data.stream import Position
 from knoi.solvers.loop import Snapshot
 from tests.callbacks.runs import outcome, record, run_at
 
@@ -51,6 +53,13 @@ class TestWhoWantsIt:
 
 
 class TestTheLine:
+    @pytest.mark.parametrize(("epoch", "batch", "said"), [(0, 3, 1), (1, 0, 1), (1, 2, 2)])
+    def test_the_epoch_is_that_of_the_step(self, clock, epoch, batch, said):
+        stream = Terminal()
+        run = replace(run_at(1), position=Position(epoch, batch))
+        Progress(2, 1000, stream, method="DoublyStochasticCCA")(run, outcome())
+        assert stream.getvalue().startswith(f"\rDoublyStochasticCCA  epoch {said}  ")
+
     def test_it_tells_rate_time_left_and_correlation(self, clock):
         stream = Terminal()
         history = (record(2, 1.1), record(3, float("nan"), undone=True))

@@ -26,11 +26,14 @@ class Progress:
         Samples the run will have seen at its end, if that is known.
     stream : file
         Where to write; the line renews itself if it is a terminal.
+    method : str
+        What the line begins with.
     """
 
     n_components: int
     samples_in_all: int | None
     stream: TextIO = field(default_factory=lambda: sys.stderr)
+    method: str = "KNOI"
     _written: float = field(default=-float("inf"), init=False)
     _began: tuple[float, int] | None = field(default=None, init=False)
     _width: int = field(default=0, init=False)
@@ -57,7 +60,7 @@ class Progress:
         held_out = [] if run.best is None else [f"held out {run.best.held_out:.2f}"]
         why = [] if run.stopped is None else [run.stopped]
         facts = [f"{run.weights.samples:,} samples in {_clock(run.seconds)}", *held_out, *why]
-        self._write("KNOI  " + "  ".join(facts), lasting=True)
+        self._write("  ".join([self.method, *facts]), lasting=True)
 
     def close(self) -> None:
         """End a line that was to be renewed, so that what comes next has one of its own."""
@@ -70,7 +73,9 @@ class Progress:
         began, samples = self._began or (now, 0)
         seen = run.weights.samples
         rate = (seen - samples) / max(now - began, 1e-9)
-        facts = [f"epoch {run.position.epoch + 1}", f"{seen:,} samples"]
+        # The position is that of the next minibatch: after the last of an epoch, the next epoch's.
+        epoch = max(1, run.position.epoch + (run.position.batch > 0))
+        facts = [f"epoch {epoch}", f"{seen:,} samples"]
         if rate > 0:
             facts.append(f"{rate:,.0f}/s")
             if self.samples_in_all is not None:
@@ -80,7 +85,7 @@ class Progress:
         held_out = [record["held_out"] for record in run.history if not record["undone"]]
         if held_out and held_out[-1] == held_out[-1]:
             facts.append(f"held out {held_out[-1]:.2f}")
-        return "KNOI  " + "  ".join(facts)
+        return "  ".join([self.method, *facts])
 
     def _write(self, line: str, *, lasting: bool = False) -> None:
         if self.stream.isatty():

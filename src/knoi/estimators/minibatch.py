@@ -85,7 +85,9 @@ class MinibatchCCA(BaseCCA):
         with ExitStack() as leaving:
             progress = None
             if wants_progress(self.verbose, sys.stderr):
-                progress = Progress(limits.n_components, last_step * plan.batch_size)
+                progress = Progress(
+                    limits.n_components, last_step * plan.batch_size, method=type(self).__name__
+                )
                 leaving.callback(progress.close)
                 callbacks.append(progress)
             interrupted, save = Interrupted(), None
@@ -134,7 +136,9 @@ class MinibatchCCA(BaseCCA):
                 stream.training.work_with(engine)
                 callbacks: list[Callback] = [History(1, None, None)]
                 if self.verbose:
-                    callbacks.append(Progress(stream.training.n_components, None))
+                    callbacks.append(
+                        Progress(stream.training.n_components, None, method=type(self).__name__)
+                    )
                 stream = stream.after(pairs, callbacks)
                 if solve:
                     with PairSource.open(*stream.recent) as rows:
