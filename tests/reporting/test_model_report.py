@@ -119,6 +119,7 @@ def test_only_a_sample_of_many_rows_is_shown(related, monkeypatch, tmp_path):
         rows = np.array(data["rows"])
         assert len(rows) == 50
         assert (np.diff(rows) > 0).all()
+        assert rows[-1] > 150  # of all, not the first
         Zx = model.transform(test[0])[rows]
         np.testing.assert_allclose(unpacked(data["variates"][0]), Zx, atol=1e-3)
         codes = unpacked(data["labels"]["codes"])[:, 0].astype(int)

@@ -13,6 +13,8 @@ function strongest(component) {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0.01);
 }
 
+const importanceId = (view) => `importance-${VIEWS[view].toLowerCase()}`;
+const shortened = (name, room) => (name.length > room ? `${name.slice(0, room - 1)}…` : name);
 const diverging = (colour) => [[0, colour.low], [0.5, colour.middle], [1, colour.high]];
 
 function image(view, part, component, colour) {
@@ -37,6 +39,7 @@ function image(view, part, component, colour) {
 
 function bars(view, part, component, colour) {
   const [names, values] = [part.names[component], part.values[component]];
+  const room = Math.max(12, Math.floor(element(importanceId(view)).clientWidth / 20));
   const most = strongest(component) * 1.05;
   return {
     traces: [{
@@ -49,17 +52,18 @@ function bars(view, part, component, colour) {
     layout: {
       title: { text: `columns of ${VIEWS[view]}`, x: 0, xanchor: "left", font: { size: 13 } },
       margin: { l: 8, r: 12, t: 36, b: 40 }, bargap: 0.35,
-      xaxis: { title: { text: "correlation" }, range: [-most, most] },
+      xaxis: { title: { text: "correlation" }, range: [-most, most], nticks: 5, tickangle: 0 },
       yaxis: {
-        tickvals: names.map((_, k) => k), ticktext: names.map(plain), autorange: "reversed",
-        showgrid: false, zeroline: false,
+        tickvals: names.map((_, k) => k),
+        ticktext: names.map((name) => plain(shortened(name, room))),
+        autorange: "reversed", showgrid: false, zeroline: false,
       },
     },
   };
 }
 
 loadings.forEach((part, view) => {
-  const id = `importance-${VIEWS[view].toLowerCase()}`;
+  const id = importanceId(view);
   if (!element(id)) return;
   const drawn = part.kind === "image" ? image : bars;
   const draw = plot(id, (colour) => drawn(view, part, Number(element("component").value), colour));

@@ -120,7 +120,7 @@ def variate_section(content: Content) -> Section:
     lead = f"Each point is a row: {_shown(content.shown)}. " + (
         "Point at one to see it; click it to look for its partner below."
     )
-    if content.labels is not None:
+    if _has_categories(content):
         lead += " A click on a label hides it, a double click leaves it alone."
     plot = Plot("scatter", "Scatter plot of canonical variates")
     return Section("Canonical variates", lead, (controls, plot))
@@ -128,14 +128,15 @@ def variate_section(content: Content) -> Section:
 
 def retrieval_section(content: Content) -> Section:
     """Pick a row, see its nearest rows in the other view."""
-    categories = content.labels is not None and content.labels["kind"] == "category"
     cosine = content.retrieval.similarity == "cosine"
     measure = "by the cosine of their variates" if cosine else "by the distance of their variates"
     lead = (
         f"Pick a row of one view: its nearest rows in the other appear, {measure}, the best first, "
         f"out of {_shown(content.shown)}. ✓ is its partner, ✗ is not"
     )
-    lead += (", ≈ is not but has the same label. " if categories else ". ") + "Rows count from 0."
+    lead += (
+        ", ≈ is not but has the same label. " if _has_categories(content) else ". "
+    ) + "Rows count from 0."
     direction = Switch("direction", "Look from", (("0", "X to Y"), ("1", "Y to X")))
     picker = RowPicker("row", "Row", int(content.shown.rows[-1]))
     recall = Plot(
@@ -174,6 +175,10 @@ def importance_section(content: Content) -> Section:
         picker = Choice("component", "Component", ((None, components),), "0")
         blocks += [Controls((picker,)), SideBySide(tuple(plots))]
     return Section("What components are made of", lead, tuple(blocks))
+
+
+def _has_categories(content: Content) -> bool:
+    return content.labels is not None and content.labels["kind"] == "category"
 
 
 def _measured_on(content: Content) -> str:
