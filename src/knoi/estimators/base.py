@@ -341,7 +341,7 @@ class BaseCCA(
             scratch = own + placed.numbers_per_row() * backend.itemsize
             rows = rows_that_fit(
                 self._budget(backend),
-                fixed=engine.n_workers * PIECE_ROWS * scratch,
+                fixed=min(engine.n_workers * PIECE_ROWS, view.n_rows) * scratch,
                 per_row=view.row_bytes + own,
                 n_rows=view.n_rows,
                 purpose="projecting",

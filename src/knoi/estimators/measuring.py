@@ -64,7 +64,7 @@ def measure(
         budget,
         fixed=held
         + JointMoments.fixed_bytes(n_columns, 2 * L)
-        + engine.n_workers * piece_rows * scratch,
+        + min(engine.n_workers * piece_rows, pairs.n_rows) * scratch,
         # In use and read ahead, and scaled and centred in float64.
         per_row=2 * pairs.row_bytes + sum(pairs.bytes_on(numpy_backend("float64"))) + 48 * L,
         n_rows=pairs.n_rows,

@@ -165,7 +165,7 @@ class MomentCCA(BaseCCA):
         scratch = sum(f.scratch_per_row() for f in maps) * backend.itemsize
         scratch += sum(pairs.bytes_on(backend))
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
-        adding += engine.n_workers * PIECE_ROWS * scratch
+        adding += min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch
         solving = 8 * (SOLVING_COPIES if keep else SOLVING) * max(ranks) ** 2
         return rows_that_fit(
             self._budget(backend),
