@@ -34,15 +34,15 @@ class Results:
         write_json(self.path, {"cells": self.cells})
 
 
-PAUSE = 0.05
+PAUSE = 0.2
 
 
 def best_times(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """The least seconds of each task over rounds in which they take turns.
 
     On a shared machine a single time means little; the best of several, taken side by side, is
-    what the code needs when nobody is in the way. Each begins after a pause: threads of BLAS go on
-    spinning for a fortieth of a second after their work, and would take a core from the next task.
+    what the code needs when nobody is in the way. Each begins after a pause: threads of BLAS were
+    seen to spin for a tenth of a second after their work, and would take a core from the next task.
     """
     best = dict.fromkeys(tasks, float("inf"))
     for _ in range(repeats):
