@@ -92,7 +92,8 @@ class Nystrom(FeatureMap):
         precision = max(np.finfo(landmarks.dtype).eps, Z.shape[0] * np.finfo(np.float64).eps)
         kept = values > precision * values[-1]
         P = vectors[:, kept] / np.sqrt(values[kept])
-        return cls(KernelColumns(kernel, landmarks), P[:, ::-1])
+        # In one piece: a product with a view that runs backwards would copy it each time.
+        return cls(KernelColumns(kernel, landmarks), np.ascontiguousarray(P[:, ::-1]))
 
     @property
     def kernel(self) -> Kernel:  # type: ignore[override]
