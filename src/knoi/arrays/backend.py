@@ -5,6 +5,7 @@ uses two liberties that NumPy and torch share beyond the array API: `out=` and i
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -187,3 +188,21 @@ def available_ram() -> int:
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
     except (AttributeError, ValueError, OSError):
         return 4 * 2**30  # nothing to ask: assume a small laptop
+
+
+def peak_memory() -> int | None:
+    """Most bytes of main memory this process has held so far, where the system says."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                # Not ru_maxrss: that begins with what the process that started this one had taken.
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

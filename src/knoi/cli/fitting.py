@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -241,29 +240,16 @@ def _measure(model: "BaseCCA", test: "PairSource | None") -> "Measured | None":
 
 
 def _facts(request: Request, outcome: Outcome) -> list[tuple[str, str]]:
-    facts = [
+    return [
         ("X", str(request.x)),
         ("Y", str(request.y)),
         ("model", str(request.output)),
         ("time to fit", clock(outcome.seconds)),
     ]
-    peak = peak_memory()
-    if peak is not None:
-        facts.append(("peak memory", f"{peak / 2**20:,.0f} MiB"))
-    return facts
-
-
-def peak_memory() -> int | None:
-    """Most bytes this process has held so far, where the system says."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
 
 
 def _document(request: Request, model: "BaseCCA", outcome: Outcome) -> dict[str, Any]:
+    from knoi.arrays.backend import peak_memory
     from knoi.estimators.base import portable
 
     parameters = model.get_params(deep=False)

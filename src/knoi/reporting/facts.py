@@ -4,13 +4,13 @@ import math
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from knoi import __version__
+from knoi.arrays.backend import peak_memory
 from knoi.estimators.base import BaseCCA
 from knoi.reporting.content import Content
 
@@ -52,7 +52,7 @@ def run_facts(content: Content, given: Iterable[Fact]) -> tuple[Fact, ...]:
     own = [("seed", _seed(content.model))]
     if content.curve is not None:
         own.append(("training time", f"{content.curve['seconds'][-1]:,.1f} s"))
-    memory = _peak_memory()
+    memory = peak_memory()
     if memory is not None:
         own.append(("memory", f"{memory / 2**20:,.0f} MiB at most, in the process of this page"))
     libraries = ", ".join(
@@ -102,13 +102,3 @@ def _seed(model: BaseCCA) -> str:
         return "none needed: nothing is random"
     seed = params["random_state"]
     return "not fixed: another fit will differ a little" if seed is None else str(seed)
-
-
-def _peak_memory() -> int | None:
-    """Bytes this process has held at most, where the system tells."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
