@@ -3,7 +3,6 @@
 import re
 import struct
 import zlib
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -24,36 +23,7 @@ from knoi.report import (
     Strip,
     Table,
 )
-
-VOID = {"meta", "img", "line", "circle", "rect", "path", "polyline"}
-
-
-class Page(HTMLParser):
-    """Tags of a page; refuses one that is not closed in order."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.texts, self._open = [], [], []
-        self.feed(html)
-        self.close()
-        assert not self._open, f"never closed: {self._open}"
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
+from tests.html_page import Page
 
 
 def decoded(data):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import knoi
 from knoi.cli import app, main
 from knoi.demo import N_STEPS, best_cells, run_demo, table_rows
-from tests.test_report import Page
+from tests.html_page import Page
 
 ROW = re.compile(
     r"^ *(\w+CCA|KNOI) +([\d.]+) +([\d.]+) +([\d.]+)% +([\d.]+)% +([\d,.]+) +([\d.]+)", re.M

@@ -14,7 +14,8 @@ from knoi.estimators import ESTIMATORS
 from knoi.exceptions import InputError, InputTypeError, InSampleWarning, MissingExtraError
 from knoi.metrics import component_correlations, permutation_test
 from knoi.model_report import model_report
-from tests.reporting.unpacking import Page, data_of, unpacked
+from tests.html_page import Page
+from tests.reporting.unpacking import data_of, unpacked
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<b>"
 SECTIONS = [

@@ -1,6 +1,5 @@
 """DSGD: every way to cut its work up is the formulas, and they lead to exact CCA."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import scipy.sparse
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.engine import Serial, Threads
+from knoi.engine import Serial
 from knoi.exceptions import InputError
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
@@ -21,17 +20,6 @@ from tests.oracles.cca import inverse_root, linear_cca
 from tests.oracles.dsgd import dsgd
 
 L, BATCH = 3, 40
-ENGINES = {
-    "serial": lambda: nullcontext(Serial()),
-    "one thread": lambda: Threads(1),
-    "two threads": lambda: Threads(2),
-}
-
-
-@pytest.fixture(params=list(ENGINES))
-def engine(request):
-    with ENGINES[request.param]() as workers:
-        yield workers
 
 
 @pytest.fixture

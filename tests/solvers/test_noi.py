@@ -1,7 +1,5 @@
 """The published algorithm: every way to cut its work up is Algorithm 1 as it is written."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
-from knoi.engine import Serial, Threads
+from knoi.engine import Serial
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
@@ -21,17 +19,6 @@ from tests.oracles.cca import linear_cca
 from tests.oracles.knoi import knoi
 
 L, BATCH = 3, 40
-ENGINES = {
-    "serial": lambda: nullcontext(Serial()),
-    "one thread": lambda: Threads(1),
-    "two threads": lambda: Threads(2),
-}
-
-
-@pytest.fixture(params=list(ENGINES))
-def engine(request):
-    with ENGINES[request.param]() as workers:
-        yield workers
 
 
 @pytest.fixture
