@@ -56,6 +56,14 @@ class TestCells:
         assert Cell("nkcca", 10, 20, 0, 1.5).key == "nkcca-M10-N20-seed0"
         assert Cell("linear", None, 20).key == "linear-N20-seed0"
 
+    def test_the_pass_that_would_take_hours_gets_one_unless_told_otherwise(self):
+        (planned,) = wanted_cells(["knoi-nystrom"], [24_576])
+        assert (planned.samples, planned.budget_minutes) == (8_000_000, 60.0)
+        (longer,) = wanted_cells(["knoi-nystrom"], [24_576], budget_minutes=90.0)
+        assert longer.budget_minutes == 90.0
+        (other,) = wanted_cells(["knoi-nystrom"], [16_384])
+        assert other.budget_minutes is None
+
     def test_an_unknown_method_is_refused(self):
         with pytest.raises(InputError, match="no method 'dccae': wanted any of linear, fkcca"):
             list(wanted_cells(["dccae"]))
