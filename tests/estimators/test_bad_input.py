@@ -8,7 +8,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA, kernels
-from knoi.estimators import ESTIMATORS
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -20,8 +19,7 @@ from knoi.exceptions import (
 )
 from knoi.features import Identity
 from knoi.kernels import RBF, Chi2
-
-every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+from tests.estimators.models import every_estimator, made
 
 INCOMPLETE = (
     "CCA needs complete rows. Drop the row or impute the value (e.g. sklearn.impute.SimpleImputer) "
@@ -34,9 +32,7 @@ KERNELS = ", ".join(map(repr, sorted(kernels.KERNELS)))
 
 
 def small(estimator, **params):
-    given = {"rank": 20, "random_state": 0, "n_jobs": 1} | params
-    known = estimator._get_param_names()
-    return estimator(**{name: value for name, value in given.items() if name in known})
+    return made(estimator, **{"rank": 20, "random_state": 0, "n_jobs": 1} | params)
 
 
 def with_value(view, row, column, value):

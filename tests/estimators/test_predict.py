@@ -14,20 +14,19 @@ from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, Ny
 from knoi.arrays import blocks
 from knoi.data.pairs import PairSource
 from knoi.data.synthetic import make_two_views
-from knoi.estimators import ESTIMATORS, measuring
+from knoi.estimators import measuring
 from knoi.estimators.measuring import sample_of
 from knoi.exceptions import InputError, InSampleWarning, KnoiError, NotKeptError
 from knoi.metrics import component_correlations, permutation_test, redundancy
 from knoi.persistence import read_model, write_model
-
-every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+from tests.estimators.models import every_estimator, made
 
 
 def small(estimator, **params):
-    """An estimator that fits 200 rows in milliseconds; parameters it has not are left out."""
-    given = {"n_components": 2, "rank": 40, "reg": 1e-3, "random_state": 0} | params
-    known = estimator._get_param_names()
-    return estimator(**{name: value for name, value in given.items() if name in known})
+    """An estimator that fits 200 rows in milliseconds."""
+    return made(
+        estimator, **{"n_components": 2, "rank": 40, "reg": 1e-3, "random_state": 0} | params
+    )
 
 
 def least_squares(Z, Y):
@@ -118,9 +117,9 @@ def test_a_file_from_before_loads_and_says_what_it_lacks(two_views, tmp_path):
     old = knoi.load(tmp_path / "old.knoi")
     np.testing.assert_array_equal(old.transform(X), model.transform(X))
     message = (
-        "This LinearCCA was saved, or learned by partial_fit, without what relates its variates to "
-        "the columns of the views, which predict, inverse_transform and loadings need. Fit it "
-        "again with fit."
+        "This LinearCCA was saved, or learned by partial_fit or solve, without what relates its "
+        "variates to the columns of the views, which predict, inverse_transform and loadings need. "
+        "Fit it again with fit."
     )
     with pytest.raises(NotKeptError, match=f"^{re.escape(message)}$") as raised:
         old.predict(X)

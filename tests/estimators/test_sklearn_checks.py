@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from knoi.estimators import ESTIMATORS
+from tests.estimators.models import every_estimator, made
 
 
 def second_view(X, y):
@@ -79,12 +80,7 @@ def test_scikit_learn_checks(estimator, check):
 
 def small(estimator, **params):
     """An estimator that fits 200 rows in milliseconds."""
-    given = {"rank": 30, "random_state": 0} | params
-    known = estimator._get_param_names()
-    return estimator(**{name: value for name, value in given.items() if name in known})
-
-
-every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+    return made(estimator, **{"rank": 30, "random_state": 0} | params)
 
 
 @every_estimator

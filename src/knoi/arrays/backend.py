@@ -15,6 +15,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
+from knoi.arrays.triangular import solve_lower
 from knoi.exceptions import InputError, MemoryBudgetError, MissingExtraError
 
 Array: TypeAlias = Any  # an array of the backend's namespace, or CSR beside NumPy's
@@ -117,9 +118,7 @@ class Backend:
     def solve_lower(self, C: Array, B: Array, *, transposed: bool = False) -> Array:
         """C^-1 B, or C^-T B, for a lower triangular C (the array API has no triangular solve)."""
         if self.is_numpy:
-            return scipy.linalg.solve_triangular(
-                C, B, lower=True, trans="T" if transposed else "N", check_finite=False
-            )
+            return solve_lower(C, B, transposed=transposed)
         matrix = C.mT if transposed else C
         return self.xp.linalg.solve_triangular(matrix, B, upper=transposed)
 

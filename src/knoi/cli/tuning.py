@@ -207,8 +207,7 @@ def _tried(
         try:
             if isinstance(model, MomentCCA):
                 # Moments of the features are there already: only the last step is another.
-                model.set_params(reg=point.values["reg"])
-                model._keep(model._finish(model._maps, model._moments, consume=False))
+                model.set_params(reg=point.values["reg"]).solve()
             else:
                 options = {**tuning.options, **point.values}
                 model = make_model(tuning.method, options, tuning.settings)

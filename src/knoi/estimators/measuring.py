@@ -100,9 +100,9 @@ def structure_of(model: Any) -> Structure:
     name = type(model).__name__
     if not hasattr(model, "structure_"):
         raise NotKeptError(
-            f"This {name} was saved, or learned by partial_fit, without what relates its variates "
-            "to the columns of the views, which predict, inverse_transform and loadings need. Fit "
-            "it again with fit."
+            f"This {name} was saved, or learned by partial_fit or solve, without what relates its "
+            "variates to the columns of the views, which predict, inverse_transform and loadings "
+            "need. Fit it again with fit."
         )
     structure: Structure | None = model.structure_
     if structure is None:

@@ -3,6 +3,8 @@
 from abc import abstractmethod
 from typing import Any, Self
 
+from sklearn.exceptions import NotFittedError
+
 from knoi.arrays.backend import Array, Backend, available_ram, numpy_backend, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, format_bytes, rows_that_fit
 from knoi.arrays.random import View, seed_from
@@ -55,7 +57,7 @@ class MomentCCA(BaseCCA):
         fair sample: `NystromCCA` takes no more landmarks than it has rows. Given the maps, any cut
         into pieces gives the same model. `fit` keeps no moments: the first call after it starts
         afresh. A piece that fails leaves no trace. Solving costs far more than adding a small
-        piece: pass `solve=False` for all pieces but the last to solve once.
+        piece: pass `solve=False` for all pieces but the last to solve once, or call `solve`.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             first = not hasattr(self, "_moments")
@@ -73,6 +75,28 @@ class MomentCCA(BaseCCA):
                     self._measure(pairs, engine, held=moments.held_bytes)
                     self.n_samples_ = moments.n
             self._maps, self._moments = maps, moments
+        return self
+
+    def solve(self) -> Self:
+        """Solve again for all rows `partial_fit` has seen, at the parameters as they are now.
+
+        Another `reg` or `n_components` takes no other pass over the data::
+
+            model.partial_fit(X, Y, solve=False)
+            for reg in (1e-7, 1e-6, 1e-5):
+                print(reg, model.set_params(reg=reg).solve().score(X_test, Y_test))
+
+        `predict`, `inverse_transform` and loadings need rows, and so a call of `fit` or
+        `partial_fit` with the parameters found.
+        """
+        if not hasattr(self, "_moments"):
+            raise NotFittedError(
+                f"This {type(self).__name__} keeps no rows to solve for: fit does not, only "
+                "partial_fit does. Call partial_fit(X, Y, solve=False) first."
+            )
+        with unchanged_on_failure(self):
+            self._keep(self._finish(self._maps, self._moments, consume=False))
+            self.n_samples_ = self._moments.n
         return self
 
     def fit(self, X: Any, Y: Any) -> Self:

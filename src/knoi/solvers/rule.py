@@ -1,6 +1,6 @@
 """One step of KNOI: its parts handed in, its state a value, a bad step undone and shortened."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -167,12 +167,10 @@ class Rule:
         return self.precondition[view].penalty(U)
 
     def _descend(self, weights: Weights, coupling: Coupling) -> Weights:
-        directions = []
-        for v, view in enumerate((weights.x, weights.y)):
-            R = coupling.residuals[v]
-            R = self.backend.asarray(R / len(R))
-            G = self.features[v].gradient(R, self.engine)
-            directions.append(self._direction(v, G, view.U))
+        gradients = []
+        for features, R in zip(self.features, coupling.residuals, strict=True):
+            gradients.append(features.gradient(self.backend.asarray(R / len(R)), self.engine))
+        directions = self._directions(gradients, (weights.x.U, weights.y.U))
 
         def move(v: int) -> ViewState:
             step = self.step_sizes[v](weights.steps - 1) * weights.shortened
@@ -185,15 +183,25 @@ class Rule:
             return moved
         return replace(moved, average=_averaged(moved), averaged=moved.averaged + 1)
 
-    def _direction(self, v: int, G: Array, U: Array) -> Array:
-        """P G, the columns shared among workers: each column is a problem of its own."""
-        apply = self.precondition[v]
-        if apply is plain:
-            return G
-        L = int(G.shape[1])
-        parts = even_slices(L, max(LEAST_COLUMNS, -(-L // self.engine.n_workers)))
-        found = self.engine.map(lambda part: apply(G[:, part], U[:, part]), parts)
-        return found[0] if len(found) == 1 else self.backend.xp.concat(found, axis=1)
+    def _directions(self, gradients: Sequence[Array], U: tuple[Array, Array]) -> list[Array]:
+        """P G of both views, their columns shared among workers: each is a problem of its own."""
+        if all(one is plain for one in self.precondition):
+            return list(gradients)
+        L = int(gradients[0].shape[1])
+        # Few wide parts: a part reads all of P, and products are faster the wider they are.
+        wide = max(LEAST_COLUMNS, -(-2 * L // self.engine.n_workers))
+        work = [(v, part) for v in (0, 1) for part in even_slices(L, wide)]
+
+        def apply(one: tuple[int, slice]) -> Array:
+            v, part = one
+            return self.precondition[v](gradients[v][:, part], U[v][:, part])
+
+        found = self.engine.map(apply, work)
+        half = len(found) // 2
+        return [self._joined(found[:half]), self._joined(found[half:])]
+
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        return parts[0] if len(parts) == 1 else self.backend.xp.concat(parts, axis=1)
 
 
 def project(

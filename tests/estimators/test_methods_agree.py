@@ -1,0 +1,91 @@
+"""What must hold between the methods."""
+
+import numpy as np
+import pytest
+
+from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi.kernels import RBF, Laplacian, Matern, Polynomial
+from tests.estimators.models import assert_same_model, assert_same_up_to_sign, both_devices
+from tests.oracles.cca import kernel_cca, linear_cca
+
+
+class TestMethodsAgree:
+    @both_devices
+    @pytest.mark.parametrize("reg", [0.0, 1e-3, 0.3, (0.0, 0.1)])
+    def test_linear_cca_is_the_formula(self, two_views, reg, device):
+        X, Y = two_views
+        model = LinearCCA(3, reg=reg, device=device).fit(X, Y)
+        rx, ry = (np.broadcast_to(reg, 2) * [np.var(X, 0).sum(), np.var(Y, 0).sum()]).tolist()
+        U, V, correlations = linear_cca(X, Y, 3, rx, ry)
+        np.testing.assert_allclose(model.correlations_, correlations, atol=1e-10)
+        assert_same_up_to_sign(model.x_weights_, U, atol=1e-9)
+        assert_same_up_to_sign(model.y_weights_, V, atol=1e-9)
+        np.testing.assert_allclose(model.transform(X), (X - X.mean(0)) @ model.x_weights_)
+        np.testing.assert_allclose(model.transform_y(Y), (Y - Y.mean(0)) @ model.y_weights_)
+
+    @both_devices
+    @pytest.mark.parametrize("reg", [1e-4, (1e-2, 1e-3)])
+    def test_kernel_cca_is_the_papers_eigenproblem(self, two_views, reg, device):
+        X, Y = two_views
+        kernels = RBF(3.0), Laplacian(8.0)
+        model = KernelCCA(4, kernel=kernels, reg=reg, device=device).fit(X, Y)
+        Ks = kernels[0](X, X), kernels[1](Y, Y)
+        H = np.eye(200) - 1 / 200
+        r = [
+            one * np.trace(H @ K @ H) / 200
+            for one, K in zip(np.broadcast_to(reg, 2), Ks, strict=True)
+        ]
+        np.testing.assert_allclose(model.correlations_, kernel_cca(*Ks, 4, *r), atol=1e-8)
+
+    @both_devices
+    @pytest.mark.parametrize("reg", [1e-10, 1e-3, (0.1, 1e-2)])
+    def test_kernel_cca_with_a_linear_kernel_is_linear_cca(self, two_views, reg, device):
+        linear = LinearCCA(3, reg=reg, device=device).fit(*two_views)
+        kernel = KernelCCA(3, reg=reg, kernel="linear", device=device).fit(*two_views)
+        assert_same_model(kernel, linear, *two_views)
+
+    def test_fresh_rows_project_the_same_by_either(self, two_views):
+        fresh = [np.random.default_rng(1).standard_normal((7, v.shape[1])) for v in two_views]
+        linear = LinearCCA(3, reg=1e-3).fit(*two_views)
+        kernel = KernelCCA(3, reg=1e-3, kernel="linear").fit(*two_views)
+        assert_same_model(kernel, linear, *fresh)
+
+    @both_devices
+    @pytest.mark.parametrize("landmarks", ["uniform", "pivoted_cholesky"])
+    @pytest.mark.parametrize("kernel", ["rbf", Polynomial(degree=2), (Matern(), "linear")])
+    def test_nystrom_with_all_points_is_kernel_cca(self, two_views, kernel, landmarks, device):
+        same = {"kernel": kernel, "reg": 1e-3, "random_state": 0, "device": device}
+        exact = KernelCCA(3, **same).fit(*two_views)
+        for rank in (200, 1000):
+            model = NystromCCA(3, rank=rank, landmarks=landmarks, **same).fit(*two_views)
+            assert_same_model(model, exact, *two_views, tolerance=1e-7)
+        fresh = [v[:9] + 0.1 for v in two_views]
+        assert_same_model(model, exact, *fresh, tolerance=1e-6)
+
+    @pytest.mark.parametrize("paired", [False, True])
+    def test_fourier_approaches_kernel_cca_as_rank_grows(self, two_views, paired):
+        same = {"kernel": RBF(4.0), "reg": 1e-2}
+        exact = KernelCCA(3, **same).fit(*two_views).correlations_
+
+        def error(rank):
+            found = [
+                FourierCCA(3, rank=rank, random_state=seed, paired=paired, **same)
+                .fit(*two_views)
+                .correlations_
+                for seed in range(3)
+            ]
+            return np.sqrt(np.mean((np.array(found) - exact) ** 2))
+
+        errors = [error(rank) for rank in (16, 128, 1024)]
+        assert errors[0] > 1.7 * errors[1] > 1.7**2 * errors[2]
+        assert errors[2] < 2e-2
+
+    def test_nystrom_approaches_kernel_cca_as_rank_grows(self, two_views):
+        same = {"kernel": RBF(4.0), "reg": 1e-2, "random_state": 0}
+        exact = KernelCCA(3, **same).fit(*two_views).correlations_
+        errors = [
+            np.abs(NystromCCA(3, rank=rank, **same).fit(*two_views).correlations_ - exact).max()
+            for rank in (10, 50, 150)
+        ]
+        assert errors[0] > errors[1] > errors[2]
+        assert errors[2] < 1e-3
