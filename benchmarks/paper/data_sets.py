@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.harness import Results
 from benchmarks.paper.two_views import DATA_SETS
 from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA, total_correlation
-from knoi.bench.exact import fits_by_reg
+from knoi.bench.exact import exact_fits
 from knoi.exceptions import SourceNotFoundError
 
 NAME = "data_sets"
@@ -57,7 +57,7 @@ def one_by_one(make, regs, data):
 
 def nystrom(data, rank):
     model = NystromCCA(data.n_components, rank=rank, random_state=0)
-    fits = fits_by_reg(model, *data.train, NYSTROM_REGS)
+    fits = exact_fits(model, *data.train, NYSTROM_REGS)
     return tuned(((fit.reg, fit.model, fit.seconds) for fit in fits), data)
 
 

@@ -15,7 +15,7 @@ import time
 from benchmarks.harness import Results
 from benchmarks.paper.standin import L, load
 from knoi import KNOI, FourierCCA, total_correlation
-from knoi.bench.exact import fits_by_reg
+from knoi.bench.exact import exact_fits
 from knoi.features import Nystrom
 
 NAME = "speed_against_exact"
@@ -51,7 +51,7 @@ def exact(views, columns, options):
     whitening = time.perf_counter() - start
     model = FourierCCA(L, approximation=whitened, memory_budget=options.budget)
     found = {}
-    for fit in fits_by_reg(model, views.X, views.Y, REGS):
+    for fit in exact_fits(model, views.X, views.Y, REGS):
         found[f"{fit.reg:g}"] = {**judge(fit.model, views), "seconds": whitening + fit.seconds}
     return found, tuple(features.rank for features in whitened)
 

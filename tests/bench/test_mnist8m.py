@@ -206,6 +206,20 @@ class TestSmallRun:
 
 
 @pytest.mark.shared_data
+def test_exact_methods_are_solved_for_fewer_rows_on_their_way(mnist, tmp_path, monkeypatch):
+    monkeypatch.setattr("knoi.bench.mnist8m.SUBSETS", (3000, 8000, 20_000))
+    experiment = Experiment(tmp_path, mnist, None, 2000, "2GiB", lambda _: None)
+    cell = experiment.run(Cell("linear", None, 12_000))
+    alone = experiment.run(Cell("linear", None, 8000))
+    assert [point["samples"] for point in cell["subsets"]] == [3000, 8000]
+    assert cell["samples"] == 12_000
+    (subset,) = [point for point in cell["subsets"] if point["samples"] == 8000]
+    assert subset["tuning"] == pytest.approx(alone["tuning"], abs=1e-4)
+    assert subset["refit"] == pytest.approx(alone["refit"], abs=1e-4)
+    assert all(point["seconds"] > 0 for point in (*cell["subsets"], cell))
+
+
+@pytest.mark.shared_data
 def test_training_stops_when_time_is_up(mnist, tmp_path):
     experiment = Experiment(tmp_path, mnist, None, 2000, "2GiB", lambda _: None)
     cell = experiment.run(Cell("knoi", 64, 100_000, 0, budget_minutes=1e-6))

@@ -292,6 +292,19 @@ class TestPartitions:
         assert max(sizes) - min(sizes) <= 1
         assert [row for part in partitions for row in everything(part)] == list(range(n))
 
+    def test_a_part_is_the_rows_it_names(self):
+        pairs, _, _ = pair_of(100)
+        rest, _ = pairs.split(0.3, seed=2)
+        assert everything(rest.part(5, 9)) == everything(rest)[5:9]
+
+    @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 5), (6, 5), (0, 11)])
+    def test_a_part_that_is_not_there(self, start, stop):
+        pairs, _, _ = pair_of(10)
+        with pytest.raises(
+            InputError, match=rf"^rows {start} to {stop} of 10 rows: wanted 0 <= st"
+        ):
+            pairs.part(start, stop)
+
     def test_of_a_part(self):
         pairs, _, _ = pair_of(100)
         rest, _ = pairs.split(0.3, seed=2)

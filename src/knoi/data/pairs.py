@@ -206,7 +206,16 @@ class PairSource:
             raise InputError(f"n is {n}: wanted at least 1 partition. Pass a larger number.")
         n = min(n, self.n_rows)
         edges = [self.n_rows * k // n for k in range(n + 1)]
-        return [self._part(self._rows.part(start, stop)) for start, stop in pairwise(edges)]
+        return [self.part(start, stop) for start, stop in pairwise(edges)]
+
+    def part(self, start: int, stop: int) -> "PairSource":
+        """Pairs `start:stop`."""
+        if not 0 <= start < stop <= self.n_rows:
+            raise InputError(
+                f"rows {start} to {stop} of {_rows(self.n_rows)}: wanted "
+                f"0 <= start < stop <= {self.n_rows}."
+            )
+        return self._part(self._rows.part(start, stop))
 
     def sample(self, n: int, seed: int) -> RowPair:
         """`n` pairs at random without repetition, in row order; all of them if there are no more.
