@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,11 @@ class ViewProjection:
             centred = self.features.block(prepared, columns) - self.mean[columns]  # (b, columns)
             Z = Z + centred @ self.weights[columns, :]
         return Z
+
+    @cached_property
+    def folded(self) -> "ViewProjection":
+        """The same projection in the form that takes least work."""
+        return ViewProjection(*self.features.folded(self.mean, self.weights))
 
     def to(self, backend: Backend) -> Self:
         """The same projection with its arrays on `backend`."""

@@ -76,6 +76,15 @@ class FeatureMapContract:
         features.block(features.prepare(X), slice(0, case.rank), out=room)
         np.testing.assert_array_equal(backend.to_numpy(X), case.X)
 
+    def test_folded_it_projects_the_same(self, case):
+        rng = np.random.default_rng(0)
+        phi = case.features.transform(case.X)
+        mean, weights = phi.mean(axis=0), rng.standard_normal((case.rank, 3))
+        features, centre, W = case.features.folded(mean, weights)
+        expected = (phi - mean) @ weights
+        found = (features.transform(case.X) - centre) @ W
+        np.testing.assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
+
     def test_state_goes_round_through_a_file(self, case):
         plain, tensors = flatten_state(case.features.state_dict())
         again = map_from_state(unflatten_state(plain, tensors))

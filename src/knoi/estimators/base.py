@@ -333,7 +333,7 @@ class BaseCCA(
         # In the precision of the fit at least, whatever comes out in: weights may balance features
         # to more digits than the data has.
         backend = pick_backend(self.device, compute_dtype(view.dtype, projection.features.dtype))
-        placed = projection.to(backend)
+        placed = projection.folded.to(backend)
         Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=given)
         checked = CheckedView(view, name)
         with Threads(worker_count(self.n_jobs)) as engine:

@@ -58,7 +58,7 @@ def measure(
     for view, own in zip(View, (projection.x, projection.y), strict=True):
         precision = compute_dtype(pairs.stored_dtypes[view], own.features.dtype)
         backend = pick_backend(device, precision)
-        placed.append((own.to(backend), backend))
+        placed.append((own.folded.to(backend), backend))
         scratch += pairs.bytes_on(backend)[view] + own.numbers_per_row() * backend.itemsize
     rows = rows_that_fit(
         budget,

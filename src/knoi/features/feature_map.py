@@ -87,6 +87,13 @@ class FeatureMap(ABC):
         refuse_non_finite(X)
         return self.block(self.prepare(X), slice(0, self.rank))
 
+    def folded(self, mean: Array, weights: Array) -> tuple["FeatureMap", Array, Array]:
+        """A map, mean and weights with the same (phi(x) - mean) W, where that is less work.
+
+        Mean (M,) and weights (M, L) are NumPy's, and so is what is returned.
+        """
+        return self, mean, weights
+
     def slices(self, largest: int) -> list[slice]:
         """Blocks of at most `largest` columns that together are all of them.
 

@@ -9,6 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
+from knoi.arrays.blocks import even_slices
 from knoi.features.feature_map import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.kernels.landmark_values import KernelValues
@@ -123,6 +124,18 @@ class Nystrom(FeatureMap):
         """Whitened kernel values."""
         xp = array_namespace(prepared)
         return xp.matmul(prepared, self.P[:, columns], out=out)
+
+    def folded(self, mean: Array, weights: Array) -> tuple[FeatureMap, Array, Array]:
+        """k(x, Z) and P W: the product of the two matrices once, instead of one a row.
+
+        The columns of P are orthogonal, so that its pseudo-inverse is P' over their squared norms.
+        """
+        norms = np.sum(np.square(self.P), axis=0, dtype=np.float64)
+        onto = np.column_stack([mean / norms, weights])  # (M, 1 + L)
+        # Piece by piece, so that a copy of P in double precision is never whole.
+        pieces = [self.P[rows].astype(np.float64) @ onto for rows in even_slices(len(self.P), 1024)]
+        both = np.concatenate(pieces)
+        return self.columns, both[:, 0], both[:, 1:]
 
     def to(self, backend: Backend) -> Self:
         """Landmarks and whitening on the backend."""
