@@ -1,6 +1,5 @@
 """Small KNOI models and their data, for tests."""
 
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -32,17 +31,6 @@ def small(solver="columns", **params):
     """A KNOI that fits a thousand rows in a moment."""
     given = {"rank": 30, "batch_size": 60, "extra_directions": 3, "random_state": 0, "n_jobs": 1}
     return KNOI(2, **(SOLVERS[solver] | given | params))
-
-
-def with_value(view, row, column, value):
-    changed = view.copy()
-    changed[row, column] = value
-    return changed
-
-
-def refused(error, text):
-    """`pytest.raises` with the whole message."""
-    return pytest.raises(error, match=f"^{re.escape(text)}$")
 
 
 def assert_equal_models(one, other):

@@ -1,7 +1,5 @@
 """What cannot be used is refused with what came, what was wanted and what to do."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +18,7 @@ from knoi.exceptions import (
 from knoi.features import Identity
 from knoi.kernels import RBF, Chi2
 from tests.estimators.models import every_estimator, made
+from tests.estimators.refusing import refused, with_value
 
 INCOMPLETE = (
     "CCA needs complete rows. Drop the row or impute the value (e.g. sklearn.impute.SimpleImputer) "
@@ -33,17 +32,6 @@ KERNELS = ", ".join(map(repr, sorted(kernels.KERNELS)))
 
 def small(estimator, **params):
     return made(estimator, **{"rank": 20, "random_state": 0, "n_jobs": 1} | params)
-
-
-def with_value(view, row, column, value):
-    changed = view.copy()
-    changed[row, column] = value
-    return changed
-
-
-def refused(error, text):
-    """`pytest.raises` with the whole message."""
-    return pytest.raises(error, match=f"^{re.escape(text)}$")
 
 
 class TestData:

@@ -13,7 +13,8 @@ from knoi.exceptions import (
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers.rule import Rule
-from tests.estimators.knoi_models import assert_equal_models, every_solver, small, views, with_value
+from tests.estimators.knoi_models import assert_equal_models, every_solver, small, views
+from tests.estimators.refusing import with_value
 
 
 class TestSaving:

@@ -11,7 +11,8 @@ from knoi.exceptions import (
 from knoi.features import Identity, RandomFourier
 from knoi.features.approximations import APPROXIMATIONS
 from knoi.kernels import RBF
-from tests.estimators.knoi_models import every_solver, refused, small, views
+from tests.estimators.knoi_models import every_solver, small, views
+from tests.estimators.refusing import refused
 
 NAMES = ", ".join(map(repr, ("auto", "nystrom", *APPROXIMATIONS)))
 

@@ -13,15 +13,8 @@ from knoi.exceptions import (
     NonFiniteError,
 )
 from knoi.kernels import Chi2
-from tests.estimators.knoi_models import (
-    assert_equal_models,
-    every_solver,
-    refused,
-    small,
-    streamed,
-    views,
-    with_value,
-)
+from tests.estimators.knoi_models import assert_equal_models, every_solver, small, streamed, views
+from tests.estimators.refusing import refused, with_value
 
 
 class TestStreams:
