@@ -42,11 +42,11 @@ def measure(method, rank, samples, rate, decay, views):
             views.X,
             views.Y,
             views.tuning,
-            [samples // 4, samples // 2, samples],
+            [samples],
             directory=Path(folder) / "run",
             identity={},
         )
-    return {name: cell[name] for name in ("refit", "fitted", "seconds", "busy_cores", "curve")}
+    return {name: cell[name] for name in ("refit", "fitted", "seconds", "busy_cores")}
 
 
 def main():
