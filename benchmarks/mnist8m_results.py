@@ -121,7 +121,7 @@ def _curves(cells: list[Cell]) -> Iterator[tuple[Cell, str]]:
 def figure_by_samples(plt: Any, results: Path) -> Any:
     """Figure 1 of the paper: correlation against samples, exact methods as horizontal lines."""
     cells = measured(results)
-    figure, axes = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.6, 5.4), layout="constrained")
     for cell, label in _curves(cells):
         colour, marker = STYLES[cell["method"]]
         samples = [point["samples"] / 1e6 for point in cell["curve"]]
@@ -129,29 +129,46 @@ def figure_by_samples(plt: Any, results: Path) -> Any:
         style = ("-", "--", ":", "-.")[_rank_order(cells, cell) % 4]
         axes.plot(samples, refit, color=colour, marker=marker, ms=4, ls=style, label=label)
     exact = [cell for cell in cells if "curve" not in cell and cell["samples"] >= 1_000_000]
-    for cell in exact:
+    exact.sort(key=lambda cell: cell["refit"])
+    heights = spread([cell["refit"] for cell in exact], 0.03 * _height(cells))
+    for cell, height in zip(exact, heights, strict=True):
         colour, _ = STYLES[cell["method"]]
         axes.axhline(cell["refit"], color=colour, lw=0.8, ls="--")
-        name = METHODS[cell["method"]].label
         rank = "" if cell["rank"] is None else f" {cell['rank']:,}"
         axes.annotate(
-            f"{name}{rank} ({cell['samples'] / 1e6:.0f}M)",
-            (1.0, cell["refit"]),
+            f"{METHODS[cell['method']].label}{rank}, {cell['samples'] / 1e6:.0f}M",
+            xy=(1.0, cell["refit"]),
+            xytext=(1.02, height),
             xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
+            textcoords=("axes fraction", "data"),
+            va="center",
             fontsize=7,
             color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5},
+            annotation_clip=False,
         )
-    axes.set_xscale("log")
     axes.set_xlabel("training samples, millions")
     return _finished(figure, axes)
+
+
+def spread(values: list[float], gap: float) -> list[float]:
+    """Rising values moved up as little as makes them `gap` apart: places for labels."""
+    places: list[float] = []
+    for value in values:
+        places.append(value if not places else max(value, places[-1] + gap))
+    return places
+
+
+def _height(cells: list[Cell]) -> float:
+    """From the lowest to the highest point of a picture."""
+    refits = [refit for cell in cells for _, refit in by_minutes(cell)]
+    return max(refits) - min(refits)
 
 
 def figure_by_minutes(plt: Any, results: Path) -> Any:
     """Correlation against minutes on this machine, for all methods."""
     cells = measured(results)
-    figure, axes = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.6, 5.4), layout="constrained")
     for cell, label in _curves(cells):
         colour, marker = STYLES[cell["method"]]
         points = by_minutes(cell)
@@ -168,7 +185,6 @@ def figure_by_minutes(plt: Any, results: Path) -> Any:
             axes.scatter(
                 *zip(*points, strict=True), color=colour, marker=marker, s=22, label=method.label
             )
-    axes.set_xscale("log")
     axes.set_xlabel("minutes, set-up included")
     return _finished(figure, axes)
 
@@ -180,9 +196,13 @@ def _rank_order(cells: list[Cell], cell: Cell) -> int:
 
 
 def _finished(figure: Any, axes: Any) -> Any:
+    axes.set_xscale("log", subs=(2, 5))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.tick_params(which="both", labelsize=8)
     axes.set_ylabel(f"total correlation of held-out pairs, of {COMPONENTS} (refit)")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, loc="lower right")
+    figure.legend(fontsize=7, loc="outside upper left", ncols=3, frameon=False)
     return figure
 
 

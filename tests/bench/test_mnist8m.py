@@ -205,6 +205,11 @@ class TestSmallRun:
             plt.close(figure)
 
 
+def test_labels_of_a_picture_stay_apart():
+    assert mnist8m_results.spread([1.0, 1.1, 5.0, 5.0], 0.5) == [1.0, 1.5, 5.0, 5.5]
+    assert mnist8m_results.spread([], 0.5) == []
+
+
 @pytest.mark.shared_data
 def test_exact_methods_are_solved_for_fewer_rows_on_their_way(mnist, tmp_path, monkeypatch):
     monkeypatch.setattr("knoi.bench.mnist8m.SUBSETS", (3000, 8000, 20_000))
