@@ -37,8 +37,8 @@ LINEAR_REGS = (1e-8, 1e-6, 1e-4)
 KERNEL_REGS = (1e-8, 1e-7, 1e-6)
 # DSGD as tuned by benchmarks/paper/dsgd_tuning.py; the authors' b and blocks of 2048 frequencies.
 DSGD: dict[str, Any] = {
-    "learning_rate": 1.0,
-    "decay": 1000.0,
+    "learning_rate": 2.0,
+    "decay": 10_000.0,
     "batch_size": 1024,
     "feature_block": 4096,
 }
