@@ -22,7 +22,10 @@ from knoi.bench.mnist8m import DSGD, TEST_ROWS, TUNING_ROWS, L
 
 NAME = "dsgd_tuning"
 SAMPLES = 100_000
-RATES = {"DSGD": (0.25, 0.5, 1.0, 2.0, 4.0), "KNOI": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)}
+RATES = {
+    "DSGD": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "KNOI": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+}
 # The steps of the paper's DSGD fall; inf shows what that costs on so few steps.
 DECAYS = (100.0, 1000.0, 10_000.0, np.inf)
 DEFAULT_DECAY = 1000.0
