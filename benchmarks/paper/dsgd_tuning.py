@@ -5,7 +5,7 @@
 One pass over 100,000 training rows of the MNIST8M stand-in, judged (refit) on the 20,000 rows that
 the experiment sets aside for tuning; the test rows play no part. DSGD: every learning rate at the
 default decay, then every decay at the best rate. KNOI as published: every learning rate, to see
-that the authors' (1, in our convention) stands up. Needs KNOI_DATA with MNIST.
+where the authors' (1, in our convention) stands among them. Needs KNOI_DATA with MNIST.
 """
 
 import argparse

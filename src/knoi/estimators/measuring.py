@@ -59,7 +59,8 @@ def measure(
         precision = compute_dtype(pairs.stored_dtypes[view], own.features.dtype)
         backend = pick_backend(device, precision)
         placed.append((own.folded.to(backend), backend))
-        scratch += pairs.bytes_on(backend)[view] + own.numbers_per_row() * backend.itemsize
+        numbers = own.folded.numbers_per_row()
+        scratch += pairs.bytes_on(backend)[view] + numbers * backend.itemsize
     rows = rows_that_fit(
         budget,
         fixed=held
