@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import feature_picture, mnist8m_results
+from benchmarks import feature_picture, mnist8m_pictures, mnist8m_results
 from benchmarks.harness import RESULTS
 from benchmarks.paper import learning_curves as curves
 from benchmarks.table_parts import cells_of, settings
@@ -75,12 +75,12 @@ DRAWN = {
     ),
     "mnist8m_samples": (
         mnist8m_results.measured,
-        mnist8m_results.figure_by_samples,
+        mnist8m_pictures.figure_by_samples,
         mnist8m_results.COMMAND,
     ),
     "mnist8m_minutes": (
         mnist8m_results.measured,
-        mnist8m_results.figure_by_minutes,
+        mnist8m_pictures.figure_by_minutes,
         mnist8m_results.COMMAND,
     ),
 }

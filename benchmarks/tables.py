@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks import feature_tables, knoi_tables, mnist8m_results
+from benchmarks import feature_tables, knoi_tables, mnist8m_tables
 from benchmarks.harness import RESULTS
 from benchmarks.paper.lopez_paz import COMMON, PUBLISHED
 from benchmarks.table_parts import (
@@ -149,7 +149,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "memory": memory,
     **knoi_tables.TABLES,
     **feature_tables.TABLES,
-    **mnist8m_results.TABLES,
+    **mnist8m_tables.TABLES,
 }
 
 

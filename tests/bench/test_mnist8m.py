@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import mnist8m_results
+from benchmarks import mnist8m_pictures, mnist8m_results, mnist8m_tables
 from knoi.bench import standin
 from knoi.bench.cells import Cells
 from knoi.bench.mnist8m import METHODS, PAPER, Cell, Experiment, wanted_cells
@@ -193,12 +193,12 @@ class TestSmallRun:
         cells, folder, *_ = found
         (tmp_path / "mnist8m").symlink_to(folder)
         monkeypatch.setattr(mnist8m_results, "TEST_ROWS", 5000)
-        text = mnist8m_results.mnist8m(tmp_path)
+        text = mnist8m_tables.mnist8m(tmp_path)
         assert f"| NKCCA | 512 | 20,000 | {cells['nkcca']['refit']:.2f} |" in text
         assert "| KNOI, published | 20,480 | – | – | – | – | – | 44.5 | 97.2 |" in text
-        assert "KNOI, kernel columns" in mnist8m_results.mnist8m_minutes(tmp_path)
+        assert "KNOI, kernel columns" in mnist8m_tables.mnist8m_minutes(tmp_path)
         plt = pytest.importorskip("matplotlib.pyplot")
-        for draw in (mnist8m_results.figure_by_samples, mnist8m_results.figure_by_minutes):
+        for draw in (mnist8m_pictures.figure_by_samples, mnist8m_pictures.figure_by_minutes):
             figure = draw(plt, tmp_path)
             lines = figure.axes[0].get_lines()
             assert len(lines) >= 4  # the stochastic methods
@@ -206,8 +206,23 @@ class TestSmallRun:
 
 
 def test_labels_of_a_picture_stay_apart():
-    assert mnist8m_results.spread([1.0, 1.1, 5.0, 5.0], 0.5) == [1.0, 1.5, 5.0, 5.5]
-    assert mnist8m_results.spread([], 0.5) == []
+    assert mnist8m_pictures.spread([1.0, 1.1, 5.0, 5.0], 0.5) == [1.0, 1.5, 5.0, 5.5]
+    assert mnist8m_pictures.spread([], 0.5) == []
+
+
+def test_the_smallest_lead_is_found_at_any_time_from_two_minutes_on():
+    def cell(method, *points):
+        whole = [{"seconds": 60 * when, "refit": refit} for when, refit in points]
+        return {"method": method, "subsets": whole[:-1], **whole[-1]}
+
+    ours = cell("knoi-nystrom", (1.5, 40.0), (10.0, 46.0))
+    assert mnist8m_tables.smallest_lead([ours]) is None
+    # What was reached before two minutes still stands at two.
+    other = cell("nkcca", (1.0, 41.0), (1.9, 38.0), (9.0, 39.5))
+    assert mnist8m_tables.smallest_lead([ours, other]) == (-1.0, 2.0)
+    other = cell("nkcca", (1.9, 38.0), (9.0, 39.5), (11.0, 45.0))
+    assert mnist8m_tables.smallest_lead([ours, other]) == (0.5, 9.0)
+    assert mnist8m_tables.smallest_lead([ours, cell("knoi", (9.0, 41.0))]) == (-1.0, 9.0)
 
 
 @pytest.mark.shared_data
