@@ -86,7 +86,7 @@ def mnist8m_minutes(results: Path) -> str:
             texts = [NO_VALUE if value is None else f"{value:.2f}" for value in reached]
             rows.append([method.label, *(texts if cells else [MISSING] * len(BUDGETS))])
     columns = ("method", *(f"{budget} min" for budget in BUDGETS))
-    return table(columns, rows) + _lead_in_words(cells) + _closing(cells)
+    return table(columns, rows) + _in_words(cells) + _closing(cells)
 
 
 def _points(cells: list[Cell], names: Collection[str]) -> Points:
@@ -115,14 +115,25 @@ def smallest_lead(cells: list[Cell]) -> tuple[float, float] | None:
     return min(leads, default=None)
 
 
-def _lead_in_words(cells: list[Cell]) -> str:
+def _in_words(cells: list[Cell]) -> str:
+    """When the paper's best is passed, what is reached in the end, and how far the others are."""
+    said = []
+    ours = _points(cells, ACCELERATED)
+    goal, minutes = max(PAPER.values())
+    passed = min((when for when, refit in ours if refit >= goal), default=None)
+    if passed is not None:
+        refit, when = max((refit, when) for when, refit in ours)
+        said.append(
+            f"The paper's best, {goal} after {minutes:.0f} minutes on six cores, is passed here after "
+            f"{passed:.1f}; {refit:.2f} is reached after {when:.0f}."
+        )
     found = smallest_lead(cells)
-    if found is None:
-        return ""
-    return (
-        f"\nThe smallest lead of accelerated KNOI over the best of all others, at any time from "
-        f"{BUDGETS[0]} minutes on: {found[0]:.2f}, after {found[1]:.1f} minutes.\n"
-    )
+    if found is not None:
+        said.append(
+            f"The smallest lead of accelerated KNOI over the best of all others, at any time from "
+            f"{BUDGETS[0]} minutes on, is {found[0]:.2f}, after {found[1]:.1f} minutes."
+        )
+    return f"\n{' '.join(said)}\n" if said else ""
 
 
 def mnist8m_tuning(results: Path) -> str:
