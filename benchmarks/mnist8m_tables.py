@@ -124,8 +124,8 @@ def _in_words(cells: list[Cell]) -> str:
     if passed is not None:
         refit, when = max((refit, when) for when, refit in ours)
         said.append(
-            f"The paper's best, {goal} after {minutes:.0f} minutes on six cores, is passed here after "
-            f"{passed:.1f}; {refit:.2f} is reached after {when:.0f}."
+            f"The paper's best, {goal} after {minutes:.0f} minutes on six cores, is passed here "
+            f"after {passed:.1f}; {refit:.2f} is reached after {when:.0f}."
         )
     found = smallest_lead(cells)
     if found is not None:
