@@ -20,6 +20,9 @@ STYLES = {
     "knoi-nystrom": ("#D55E00", "^"),
 }
 
+# What is enlarged: this much below the best.
+UPPER_END = 6.0
+
 
 def _curves(cells: list[Cell]) -> Iterator[tuple[Cell, str]]:
     for cell in cells:
@@ -57,7 +60,8 @@ def figure_by_samples(plt: Any, results: Path) -> Any:
             annotation_clip=False,
         )
     axes.set_xlabel("training samples, millions")
-    return _finished(figure, axes)
+    _scales(axes)
+    return _with_legend(figure, axes)
 
 
 def spread(values: list[float], gap: float) -> list[float]:
@@ -75,9 +79,21 @@ def _height(cells: list[Cell]) -> float:
 
 
 def figure_by_minutes(plt: Any, results: Path) -> Any:
-    """Correlation against minutes on this machine, for all methods."""
+    """Correlation against minutes on this machine, for all methods; its upper end enlarged."""
     cells = measured(results)
-    figure, axes = plt.subplots(figsize=(7.6, 5.4), layout="constrained")
+    figure, (whole, upper) = plt.subplots(
+        2, sharex=True, figsize=(7.6, 8.0), height_ratios=(4, 5), layout="constrained"
+    )
+    for axes in (whole, upper):
+        _draw_minutes(axes, cells)
+        _scales(axes)
+    best = max(refit for cell in cells for _, refit in by_minutes(cell))
+    upper.set_ylim(best - UPPER_END, best + 0.05 * UPPER_END)
+    upper.set_xlabel("minutes, set-up included")
+    return _with_legend(figure, whole)
+
+
+def _draw_minutes(axes: Any, cells: list[Cell]) -> None:
     for cell, label in _curves(cells):
         colour, marker = STYLES[cell["method"]]
         points = by_minutes(cell)
@@ -94,8 +110,6 @@ def figure_by_minutes(plt: Any, results: Path) -> Any:
             axes.scatter(
                 *zip(*points, strict=True), color=colour, marker=marker, s=22, label=method.label
             )
-    axes.set_xlabel("minutes, set-up included")
-    return _finished(figure, axes)
 
 
 def _rank_order(cells: list[Cell], cell: Cell) -> int:
@@ -104,12 +118,21 @@ def _rank_order(cells: list[Cell], cell: Cell) -> int:
     return own.index(cell["rank"])
 
 
-def _finished(figure: Any, axes: Any) -> Any:
+def _scales(axes: Any) -> None:
     axes.set_xscale("log", subs=(2, 5))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}")
     axes.tick_params(which="both", labelsize=8)
-    axes.set_ylabel(f"total correlation of held-out pairs, of {COMPONENTS} (refit)")
+    axes.set_ylabel(f"total correlation of held-out pairs, of {COMPONENTS} (refit)", fontsize=9)
     axes.grid(alpha=0.3)
-    figure.legend(fontsize=7, loc="outside upper left", ncols=3, frameon=False)
+
+
+def _with_legend(figure: Any, axes: Any) -> Any:
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        fontsize=7,
+        loc="outside upper left",
+        ncols=3,
+        frameon=False,
+    )
     return figure
