@@ -24,22 +24,23 @@ STYLES = {
 UPPER_END = 6.0
 
 
-def _curves(cells: list[Cell]) -> Iterator[tuple[Cell, str]]:
+def _curves(cells: list[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Every cell that has a learning curve, and how its line looks."""
     for cell in cells:
         if "curve" in cell:
-            yield cell, f"{METHODS[cell['method']].label}, M = {cell['rank']:,}"
+            colour, marker = STYLES[cell["method"]]
+            dashes = ("-", "--", ":", "-.")[_rank_order(cells, cell) % 4]
+            label = f"{METHODS[cell['method']].label}, M = {cell['rank']:,}"
+            yield cell, {"color": colour, "marker": marker, "ms": 4, "ls": dashes, "label": label}
 
 
 def figure_by_samples(plt: Any, results: Path) -> Any:
     """Figure 1 of the paper: correlation against samples, exact methods as horizontal lines."""
     cells = measured(results)
     figure, axes = plt.subplots(figsize=(7.6, 5.4), layout="constrained")
-    for cell, label in _curves(cells):
-        colour, marker = STYLES[cell["method"]]
+    for cell, look in _curves(cells):
         samples = [point["samples"] / 1e6 for point in cell["curve"]]
-        refit = [point["refit"] for point in cell["curve"]]
-        style = ("-", "--", ":", "-.")[_rank_order(cells, cell) % 4]
-        axes.plot(samples, refit, color=colour, marker=marker, ms=4, ls=style, label=label)
+        axes.plot(samples, [point["refit"] for point in cell["curve"]], **look)
     exact = [cell for cell in cells if "curve" not in cell and cell["samples"] >= 1_000_000]
     exact.sort(key=lambda cell: cell["refit"])
     heights = spread([cell["refit"] for cell in exact], 0.03 * _height(cells))
@@ -94,13 +95,8 @@ def figure_by_minutes(plt: Any, results: Path) -> Any:
 
 
 def _draw_minutes(axes: Any, cells: list[Cell]) -> None:
-    for cell, label in _curves(cells):
-        colour, marker = STYLES[cell["method"]]
-        points = by_minutes(cell)
-        style = ("-", "--", ":", "-.")[_rank_order(cells, cell) % 4]
-        axes.plot(
-            *zip(*points, strict=True), color=colour, marker=marker, ms=4, ls=style, label=label
-        )
+    for cell, look in _curves(cells):
+        axes.plot(*zip(*by_minutes(cell), strict=True), **look)
     for name, method in METHODS.items():
         points = [
             p for c in cells if c["method"] == name and "curve" not in c for p in by_minutes(c)

@@ -130,8 +130,8 @@ def _in_words(cells: list[Cell]) -> str:
     found = smallest_lead(cells)
     if found is not None:
         said.append(
-            f"The smallest lead of accelerated KNOI over the best of all others, at any time from "
-            f"{BUDGETS[0]} minutes on, is {found[0]:.2f}, after {found[1]:.1f} minutes."
+            f"The smallest lead of accelerated KNOI over the best of the other cells, at any time "
+            f"from {BUDGETS[0]} minutes on, is {found[0]:.2f}, after {found[1]:.1f} minutes."
         )
     return f"\n{' '.join(said)}\n" if said else ""
 
