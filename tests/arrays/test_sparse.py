@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from knoi.arrays.sparse import inner, product, squared_norms
+from knoi.arrays.sparse import inner, product, same_rows, squared_norms
 
 
 @pytest.fixture(params=["few nonzeros", "many"])
@@ -37,3 +37,13 @@ def test_inner_products_and_norms(rows):
     for A, B in ((rows, rows), (rows, X), (X, rows), (X, X)):
         np.testing.assert_allclose(inner(A, B), X @ X.T, atol=1e-14)
     np.testing.assert_allclose(squared_norms(rows), np.sum(X * X, axis=1))
+
+
+def test_a_constant_view_is_seen():
+    assert same_rows(scipy.sparse.csr_array(np.tile([0.0, 2.0, 0.0, 1.0], (5, 1))))
+    assert same_rows(scipy.sparse.csr_array((5, 3)))
+    zeros = scipy.sparse.csr_array(([0.0, 1.0, 1.0], [0, 1, 1], [0, 2, 3]), shape=(2, 3))
+    assert same_rows(zeros)  # one zero is stored
+    assert not same_rows(scipy.sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]])))
+    assert not same_rows(scipy.sparse.csr_array(np.array([[0.0, 1.0], [0.0, 2.0]])))
+    assert not same_rows(scipy.sparse.csr_array(np.array([[0.0, 1.0], [0.0, 0.0]])))
