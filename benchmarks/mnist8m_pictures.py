@@ -16,7 +16,6 @@ STYLES = {
     "nkcca": ("#009E73", "D"),
     "dsgd": ("#CC79A7", "P"),
     "knoi": ("#999999", "o"),
-    "knoi-tuned": ("#E69F00", "*"),
     "knoi-fourier": ("#0072B2", "v"),
     "knoi-nystrom": ("#D55E00", "^"),
 }
