@@ -170,9 +170,12 @@ def mnist8m_tuning(results: Path) -> str:
         setting = settings(key)
         decay = setting.get("decay", NO_VALUE).replace("inf", "none")
         label = {"DSGD": "DSGD", "KNOI": "KNOI, published"}[key.partition(" ")[0]]
-        rows.append((label, float(setting["rate"]), decay, f"{cell['refit']:.2f}"))
-    columns = ("method", "learning rate", "decay, steps", "refit")
-    texts = [[label, f"{rate:g}", decay, refit] for label, rate, decay, refit in sorted(rows)]
+        rows.append((label, int(setting["samples"]), float(setting["rate"]), decay, cell["refit"]))
+    columns = ("method", "samples", "learning rate", "decay, steps", "refit")
+    texts = [
+        [label, f"{samples:,}", f"{rate:g}", decay, f"{refit:.2f}"]
+        for label, samples, rate, decay, refit in sorted(rows)
+    ]
     return table(columns, texts) + closing_line(cells, "benchmarks.paper.dsgd_tuning")
 
 
