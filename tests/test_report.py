@@ -3,6 +3,7 @@
 import re
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+import knoi.report
 from knoi.exceptions import InputError
 from knoi.pictures import LineChart, Series, data_uri, png
 from knoi.report import (
@@ -129,6 +131,16 @@ def test_chart_labels_few_points_whatever_their_number(n):
     assert labels[0] == "1"
     assert labels[-1] == str(n)
     assert len(labels) <= 11
+
+
+def test_every_line_of_a_chart_has_a_colour_in_light_and_dark():
+    many = LineChart("t", "x", "y", tuple(Series(f"{k}", (0.5, 0.6)) for k in range(6))).svg()
+    looks = set(re.findall(r'class="(s\d)"', many))
+    style = Path(knoi.report.__file__).with_name("report.css").read_text()
+    assert len(looks) == 4
+    for look in looks:
+        assert f".{look} {{ stroke: var(--{look}); fill: var(--{look}); }}" in style
+        assert style.count(f"--{look}: #") == 2
 
 
 def test_data_uri_carries_the_picture():

@@ -127,20 +127,28 @@ class LineChart:
         points = [(self._x(i), self._y(value)) for i, value in enumerate(series.values, start=1)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         markers = "".join(_marker(k, x, y) for x, y in points)
-        return f'<g class="s{k}"><polyline points="{path}"/>{markers}</g>'
+        return f'<g class="{_look(k)}"><polyline points="{path}"/>{markers}</g>'
 
     def _legend_entry(self, k: int, series: Series) -> str:
-        x = self._LEFT + k * (self._WIDTH - self._LEFT) / max(1, len(self.series))
+        # From the left edge: four names of ten letters just fit.
+        x = 8 + k * (self._WIDTH - 8) / max(1, len(self.series))
         return (
-            f'<g class="s{k}"><polyline points="{x:.1f},14 {x + 26:.1f},14"/>'
+            f'<g class="{_look(k)}"><polyline points="{x:.1f},14 {x + 26:.1f},14"/>'
             f'{_marker(k, x + 13, 14)}</g><text x="{x + 32:.1f}" y="18">'
             f"{escape(series.name)}</text>"
         )
 
 
+def _look(k: int) -> str:
+    """The CSS class of a line: its colour and dash, of which there are as many as markers."""
+    return f"s{k % 4}"
+
+
 def _marker(k: int, x: float, y: float) -> str:
-    if k % 3 == 0:
+    if k % 4 == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2"/>'
-    if k % 3 == 1:
+    if k % 4 == 1:
         return f'<rect x="{x - 2.9:.1f}" y="{y - 2.9:.1f}" width="5.8" height="5.8"/>'
-    return f'<path d="M{x:.1f} {y - 4:.1f}l4 7h-8z"/>'
+    if k % 4 == 2:
+        return f'<path d="M{x:.1f} {y - 4:.1f}l4 7h-8z"/>'
+    return f'<path d="M{x:.1f} {y - 4.5:.1f}l4.5 4.5l-4.5 4.5l-4.5 -4.5z"/>'
