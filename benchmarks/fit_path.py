@@ -1,0 +1,113 @@
+"""The path of a fit: which modules of knoi `KNOI.fit("X.npy", "Y.npy")` runs through.
+
+    python -m benchmarks.fit_path [--approximation fourier] [--jobs 1]
+
+A profiler notes every function of the package that is called, in order of the first call, and
+prints them module by module: first those of `fit`, then those that only `transform` adds. Functions
+that run while a module is imported do not count. `docs/architecture.md` holds the list.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import knoi
+
+PACKAGE = Path(knoi.__file__).resolve().parent
+Calls = dict[str, list[str]]  # module -> its functions, both in order of the first call
+
+
+class Recorder:
+    """A profile function that notes the functions of knoi that are called."""
+
+    def __init__(self) -> None:
+        self._main = threading.get_ident()
+        # Functions that only another thread calls come last, so that the order is repeatable.
+        self._called: tuple[dict[Any, None], dict[Any, None]] = ({}, {})
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
+            return
+        called = self._called[threading.get_ident() != self._main]
+        if code not in called and not _importing(frame):
+            called[code] = None
+
+    def path(self) -> Calls:
+        """Functions by module, in order of the first call."""
+        found: Calls = {}
+        for code in dict.fromkeys((*self._called[0], *self._called[1])):
+            name = code.co_qualname.replace(".<locals>", "")
+            functions = found.setdefault(_module(code.co_filename), [])
+            if "<" not in name and name not in functions:
+                functions.append(name)
+        return found
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether the call comes from the body of a module that is being imported."""
+    while frame is not None:
+        if "importlib._bootstrap" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _module(file: str) -> str:
+    return Path(file).relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+@contextmanager
+def recording() -> Iterator[Recorder]:
+    """Record the calls of this thread and of threads started in the block."""
+    recorder = Recorder()
+    threading.setprofile(recorder)
+    sys.setprofile(recorder)
+    try:
+        yield recorder
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def paths(**parameters: Any) -> tuple[Calls, Calls]:
+    """The path of a small fit from two files, and what `transform` of the same files adds."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((2000, 3), dtype=np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{view}.npy" for view in "XY"]
+        for file, columns in zip(files, (12, 10), strict=True):
+            noise = rng.standard_normal((len(shared), columns), dtype=np.float32)
+            np.save(file, shared @ rng.standard_normal((3, columns), dtype=np.float32) + noise)
+        model = knoi.KNOI(2, rank=200, epochs=2, random_state=0, **parameters)
+        with recording() as fit:
+            model.fit(*map(str, files))
+        with recording() as transform:
+            model.transform(*map(str, files))
+    fitted = fit.path()
+    added = {module: f for module, f in transform.path().items() if module not in fitted}
+    return fitted, added
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--approximation", default="auto")
+    arguments.add_argument("--jobs", type=int, default=1, help="n_jobs")
+    options = arguments.parse_args()
+    fitted, added = paths(approximation=options.approximation, n_jobs=options.jobs)
+    for heading, found in (("fit", fitted), ("transform, further modules", added)):
+        print(f"{heading}: {len(found)} modules")
+        for number, (module, functions) in enumerate(found.items(), 1):
+            print(f"{number:3} {module}: {', '.join(functions)}")
+
+
+if __name__ == "__main__":
+    main()
