@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.random import generator
+from knoi.arrays.random import Purpose, generator
 from knoi.data.digits import EndlessDigits, endless_digits
 from knoi.estimators import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.base import BaseCCA
@@ -40,8 +40,6 @@ TABLE_COLUMNS = (
     "fit, seconds",
 )
 _N_EXAMPLES, _N_MATCHES = 8, 5
-# Address of the draw of the examples; far from those of the methods and of the data.
-_EXAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -193,6 +191,6 @@ def _fit_and_score(
 
 def _one_of_each_digit(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Rows of eight different digits, drawn at random: not chosen by how well they do."""
-    order = generator(seed, _EXAMPLES).permutation(len(labels))
+    order = generator(seed, Purpose.DEMO_EXAMPLES).permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
     return np.asarray(order[np.sort(first)[:_N_EXAMPLES]])

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from knoi import KNOI, FourierCCA, KernelCCA
-from knoi.arrays.random import View, seed_of_part
+from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.exceptions import InputError
 from knoi.features import (
     ArcCosineFeatures,
@@ -76,7 +76,7 @@ def product_of(rows, kernel=PRODUCT, rank=40, seed=0, fit_one=fourier):
 def multiplied(rows, rank=40, seed=0):
     """A product that is not joined into one Fourier map."""
     kernels = PRODUCT.parts
-    seeds = [seed_of_part(seed, i) for i in range(2)]
+    seeds = [derived_seed(seed, Purpose.PARTS, i) for i in range(2)]
     parts = (fourier(rows, k, rank, s, View.X) for k, s in zip(kernels, seeds, strict=True))
     return ProductMap(PRODUCT, tuple(parts))
 
@@ -314,7 +314,7 @@ class TestProducts:
         assert isinstance(joined, RandomFourier)
         assert features.kernel == PRODUCT
         one, two = (
-            fourier(rows, kernel, 40, seed_of_part(0, i), View.X)
+            fourier(rows, kernel, 40, derived_seed(0, Purpose.PARTS, i), View.X)
             for i, kernel in enumerate(PRODUCT.parts)
         )
         np.testing.assert_allclose(joined.W, one.W + two.W, atol=1e-12)

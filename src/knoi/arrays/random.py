@@ -16,7 +16,10 @@ class View(IntEnum):
 
 
 class Purpose(IntEnum):
-    """What a draw is for; part of its address, so that no two uses share a stream."""
+    """What a draw is for: the first part of its address, so that no two uses share a stream.
+
+    Changing a value changes every draw made for that purpose. Add new members at the end.
+    """
 
     SAMPLE = 0
     FREQUENCIES = 1
@@ -32,6 +35,21 @@ class Purpose(IntEnum):
     PARTS = 11
     ALIGNMENT = 12
     PERMUTATION = 13
+    FRESH_SAMPLE = 14
+    """Rows for set-up during training that must be independent of those under SAMPLE."""
+    SYNTHETIC_MIXING = 1000
+    SYNTHETIC_ROWS = 1001
+    DIGITS_SPLIT = 1002
+    DEMO_EXAMPLES = 2000
+    PLOT_ROWS = 2001
+    REPORT_ROWS = 7001
+    REPORT_POINTS = 7002
+
+
+# Second parts of addresses, where one purpose has several draws.
+HOLD_OUT = 1  # (SAMPLE, HOLD_OUT): which rows `PairSource.split` holds out
+LANDMARK_ORDER, RESERVOIR = 1, 2  # (LANDMARKS, view, ...)
+FIT_SPLIT, TUNING_SUBSET, TUNING_SPLIT = 1, 2, 3  # (PARTS, ...): seeds for the command line
 
 
 def generator(seed: int, *address: int) -> np.random.Generator:
@@ -39,9 +57,9 @@ def generator(seed: int, *address: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(address)))
 
 
-def seed_of_part(seed: int, part: int) -> int:
-    """A seed of its own for one part of something that is made of several."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(Purpose.PARTS, part))
+def derived_seed(seed: int, *address: int) -> int:
+    """A seed for one address, for code that takes a seed: `derived_seed(seed, Purpose.PARTS, 3)`."""
+    sequence = np.random.SeedSequence(seed, spawn_key=tuple(address))
     return int(sequence.generate_state(1, np.uint64)[0])
 
 

@@ -30,8 +30,6 @@ DEFAULT_COMPONENTS = 10
 HELD_OUT, MOST_HELD_OUT = 0.1, 10_000
 # ... of data that have at least as many.
 FEWEST_TO_SPLIT = 1000
-# A seed of its own for it: KNOI, given the same one, would draw its own watched rows beside these.
-_PART = 1
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _parts(
     request: Request, pairs: "PairSource", opened: ExitStack
 ) -> tuple["PairSource", "PairSource | None"]:
     """Pairs to fit to, and pairs to measure on."""
-    from knoi.arrays.random import seed_of_part
+    from knoi.arrays.random import FIT_SPLIT, Purpose, derived_seed
 
     test = None
     if request.test is not None:
@@ -126,7 +124,7 @@ def _parts(
     if not count:
         return pairs, test
     with about("--held-out"):
-        train, held_out = pairs.split(count, seed_of_part(request.seed, _PART))
+        train, held_out = pairs.split(count, derived_seed(request.seed, Purpose.PARTS, FIT_SPLIT))
     # With both, the rows of --test are what is measured; those held out are only left out.
     return train, held_out if test is None else test
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from knoi.arrays.random import seed_of_part
+from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
 from knoi.cli.files import about, check_output, open_pairs
 from knoi.cli.measured import Measured, measure
 from knoi.cli.methods import make_model
@@ -39,8 +39,6 @@ REGS: Mapping[str, tuple[Any, ...]] = {
     "dsgd": (0.0,),
 }
 HELD_OUT, MOST_HELD_OUT = 0.2, 10_000
-# Seeds of their own, so that no two draws of rows are related.
-_SUBSET, _SPLIT = 2, 3
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,9 @@ def run(tuning: Tuning) -> None:
         check_output(tuning.plot, "--plot", (tuning.x, tuning.y))
         check_plot(tuning.plot)
     with open_pairs(tuning.x, tuning.y, USAGE) as pairs:
-        subset = pairs.sample(tuning.subset, seed_of_part(tuning.seed, _SUBSET))
+        subset = pairs.sample(
+            tuning.subset, derived_seed(tuning.seed, Purpose.PARTS, TUNING_SUBSET)
+        )
     trials: list[Trial] = []
     with PairSource.open(*subset) as pairs:
         train, left_out = _split(tuning, pairs)
@@ -138,7 +138,7 @@ def _split(tuning: Tuning, pairs: PairSource) -> tuple[PairSource, PairSource]:
     if not count:
         raise InputError("--held-out 0: there must be pairs to measure on. Give e.g. 0.2.")
     with about("--held-out"):
-        return pairs.split(count, seed_of_part(tuning.seed, _SPLIT))
+        return pairs.split(count, derived_seed(tuning.seed, Purpose.PARTS, TUNING_SPLIT))
 
 
 def _points(tuning: Tuning, train: PairSource) -> list[Point]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import zoom
 
-from knoi.arrays.random import generator, seed_from
+from knoi.arrays.random import Purpose, generator, seed_from
 from knoi.data.generated import generated_views
 from knoi.data.images import DeformedImages
 from knoi.exceptions import InputError
@@ -17,8 +17,6 @@ Float32 = NDArray[np.float32]
 # Base digits set aside for the test part, of 1797. It and what is left have no factor in common
 # with the period of the deformations (39^2), so that a digit meets all of them.
 _N_TEST_DIGITS = 397
-# Address of the draw that sets them aside; far from those of the methods.
-_SPLIT = 1002
 
 
 class ImageHalves:
@@ -140,7 +138,7 @@ def endless_digits(
     seed = seed_from(random_state)
     digits = load_digits()
     base = _enlarged(digits.images, size)
-    order = generator(seed, _SPLIT).permutation(len(base))
+    order = generator(seed, Purpose.DIGITS_SPLIT).permutation(len(base))
     parts = []
     for chosen, n in ((order[_N_TEST_DIGITS:], n_train), (order[:_N_TEST_DIGITS], n_test)):
         images = DeformedImages(base[chosen], seed=seed)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
-from knoi.arrays.random import Purpose, generator
+from knoi.arrays.random import HOLD_OUT, Purpose, generator
 from knoi.data.checked import CheckedView
 from knoi.data.part import part_source
 from knoi.data.prefetch import ReadAhead, Stopped
@@ -27,8 +27,6 @@ _SAMPLE_RUN_ROWS = 16
 _SPLIT_RUN_BYTES = 1 << 20
 # ... but of at least this many runs, so that it still represents a file that is in some order.
 _SPLIT_RUNS = 64
-# Where `split` draws, beside `sample`, under Purpose.SAMPLE.
-_SPLIT_ADDRESS = 1
 
 
 class PairSource:
@@ -192,7 +190,7 @@ class PairSource:
                 f"number of rows from 1 to {n - 1}. Leave at least one row to each part."
             )
         run_rows = 1 if self.random_access else self._split_run_rows(count)
-        rng = generator(seed, Purpose.SAMPLE, _SPLIT_ADDRESS)
+        rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
         held = random_runs(n, count, run_rows, rng)
         rest = held.complement(n)
         return self._part(self._rows.select(rest)), self._part(self._rows.select(held))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from knoi.arrays.random import generator, seed_from
+from knoi.arrays.random import Purpose, generator, seed_from
 from knoi.data.digits import EndlessDigits, ImageHalves, endless_digits
 from knoi.data.generated import generated_views
 from knoi.data.row_source import RowSource
@@ -26,8 +26,6 @@ Float64 = NDArray[np.float64]
 
 # Rows drawn from one address: part of what the data is, so it never changes.
 _BLOCK_ROWS = 4096
-# First part of an address; far from those of the methods, which a test may give the same seed.
-_MIXING, _ROWS = 1000, 1001
 # Largest over smallest stretch of the mixing matrices.
 _CONDITION = 4.0
 
@@ -161,7 +159,7 @@ class _LatentGaussians:
         # Squares of Gaussians correlate by the square of the Gaussians' correlation.
         self._latent = np.sqrt(r) if nonlinear else r
         self._mixing = tuple(
-            _well_conditioned(d, generator(seed, _MIXING, view))
+            _well_conditioned(d, generator(seed, Purpose.SYNTHETIC_MIXING, view))
             for view, d in enumerate(self.n_cols)
         )
         # Reads shorter than a block come back to it. One assignment swaps it, so threads may share.
@@ -186,7 +184,9 @@ class _LatentGaussians:
         dx, dy = self.n_cols
         r = self._latent
         k = len(r)
-        draws = generator(self._seed, _ROWS, block).standard_normal((_BLOCK_ROWS, dx + dy))
+        draws = generator(self._seed, Purpose.SYNTHETIC_ROWS, block).standard_normal(
+            (_BLOCK_ROWS, dx + dy)
+        )
         x, y = draws[:, :dx], draws[:, dx:]
         y[:, :k] *= np.sqrt(1 - r * r)
         y[:, :k] += r * x[:, :k]

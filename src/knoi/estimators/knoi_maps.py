@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, generator
 from knoi.arrays.sparse import same_rows
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.approximation import fitted
@@ -56,5 +56,5 @@ def _columns(
     candidates = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
     Z = select_landmarks(candidates, kernel, rank, seed, view, landmarks)
     # In no order, so that the first of them are as fair a sample as all.
-    order = generator(seed, Purpose.LANDMARKS, view, 1).permutation(Z.shape[0])
+    order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
     return KernelColumns(kernel, Z[order])

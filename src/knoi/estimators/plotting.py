@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from knoi.arrays.random import generator
+from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import stack
 from knoi.data.optional import require
 from knoi.data.pairs import PairSource
@@ -24,8 +24,6 @@ SHUFFLES = 99
 MOST_COLOURS = 10
 # Rows of a file are read by runs of this many, to spare a disk the seeks.
 _RUN_ROWS = 16
-# Address of the draw of rows to show; far from those of the methods.
-_SHOWN = 2001
 
 
 class PlotMixin:
@@ -175,7 +173,7 @@ def rows_to_show(pairs: PairSource, most: int = MOST_POINTS) -> tuple[NDArray[np
     n = pairs.n_rows
     if n <= most:
         return np.arange(n), pairs.read(0, n)
-    rng = generator(0, _SHOWN)
+    rng = generator(0, Purpose.PLOT_ROWS)
     if pairs.random_access:
         rows = np.sort(rng.choice(n, most, replace=False))
         return rows, pairs.take(rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from knoi.arrays.backend import Array
-from knoi.arrays.random import View, seed_of_part
+from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.exceptions import InputError
 from knoi.features.concatenated import ConcatenatedMap
 from knoi.features.feature_map import FeatureMap
@@ -43,7 +43,9 @@ def fit_sum(
             zip(open_parts, split_rank([shares[i] for i in open_parts], left), strict=True)
         )
         for i, own in given.items():
-            maps[i] = fit_one(sample, kernel.parts[i], own, seed_of_part(seed, i), view)
+            maps[i] = fit_one(
+                sample, kernel.parts[i], own, derived_seed(seed, Purpose.PARTS, i), view
+            )
         # A part that has no more features, as a linear kernel of few columns, leaves its to others.
         full = [i for i in open_parts if maps[i].rank >= given[i]]
         if len(full) in (0, len(open_parts)):
@@ -62,7 +64,7 @@ def fit_product(
     them. Else it has all products of fewer, at most `rank` (`TensorMap`): exact where the maps of
     the factors are, but of random maps of rank^(1/2) features each it has their error.
     """
-    seeds = [seed_of_part(seed, i) for i in range(len(kernel.parts))]
+    seeds = [derived_seed(seed, Purpose.PARTS, i) for i in range(len(kernel.parts))]
 
     def fit_all(ranks: list[int]) -> tuple[FeatureMap, ...]:
         return tuple(

@@ -26,8 +26,6 @@ SHOWN_ROWS = 2000
 _CHUNK_BYTES = 64 << 20
 # Rows of a file are taken by runs of so many, to spare it the seeks.
 _RUN_ROWS = 16
-# Where samples are drawn, under Purpose.SAMPLE: far from those of a fit.
-_MEASURED, _SHOWN = 7001, 7002
 
 
 @dataclass(frozen=True)
@@ -90,14 +88,14 @@ def shown(variates: Variates, seed: int) -> Variates:
     """All rows, or `SHOWN_ROWS` of them at random, in order."""
     if len(variates) <= SHOWN_ROWS:
         return variates
-    chosen = generator(seed, Purpose.SAMPLE, _SHOWN).choice(len(variates), SHOWN_ROWS, False)
+    chosen = generator(seed, Purpose.REPORT_POINTS).choice(len(variates), SHOWN_ROWS, False)
     return variates.part(np.sort(chosen))
 
 
 def _drawn(n: int, count: int, run_rows: int, seed: int) -> Rows:
     if n <= count:
         return np.arange(n, dtype=np.int64)
-    return random_runs(n, count, run_rows, generator(seed, Purpose.SAMPLE, _MEASURED)).rows()
+    return random_runs(n, count, run_rows, generator(seed, Purpose.REPORT_ROWS)).rows()
 
 
 def _read(pairs: PairSource, rows: Rows) -> Iterator[tuple[Any, Any]]:

@@ -7,14 +7,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, compute_dtype
-from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.random import RESERVOIR, Purpose, View, generator
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError, NonFiniteError
 
-# Keys come in blocks of this many rows, each block with its own address ...
+# Keys come in blocks of this many rows, each block with its own address.
 _KEYS = 4096
-# ... beside the other draws under Purpose.LANDMARKS and a view.
-_ADDRESS = 2
 
 
 def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
@@ -62,7 +60,7 @@ class _Keys:
         for row in range(start - start % _KEYS, stop, _KEYS):
             if self._block != row // _KEYS:
                 self._block = row // _KEYS
-                draw = generator(self._seed, Purpose.LANDMARKS, self._view, _ADDRESS, self._block)
+                draw = generator(self._seed, Purpose.LANDMARKS, self._view, RESERVOIR, self._block)
                 self._values = draw.random(_KEYS)
             first, last = max(start, row), min(stop, row + _KEYS)
             keys[first - start : last - start] = self._values[first - row : last - row]
