@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-import knoi.report
+import knoi.report.page
 from knoi.exceptions import InputError
-from knoi.pictures import LineChart, Series, data_uri, png
-from knoi.report import (
+from knoi.report.page import (
     Cards,
     Facts,
     Figure,
@@ -25,6 +24,7 @@ from knoi.report import (
     Strip,
     Table,
 )
+from knoi.report.pictures import LineChart, Series, data_uri, png
 from tests.html_page import Page
 
 
@@ -136,7 +136,7 @@ def test_chart_labels_few_points_whatever_their_number(n):
 def test_every_line_of_a_chart_has_a_colour_in_light_and_dark():
     many = LineChart("t", "x", "y", tuple(Series(f"{k}", (0.5, 0.6)) for k in range(6))).svg()
     looks = set(re.findall(r'class="(s\d)"', many))
-    style = Path(knoi.report.__file__).with_name("report.css").read_text()
+    style = (Path(knoi.report.page.__file__).parent / "static" / "base.css").read_text()
     assert len(looks) == 4
     for look in looks:
         assert f".{look} {{ stroke: var(--{look}); fill: var(--{look}); }}" in style
@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypat
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("knoi.report.os.replace", interrupted)
+    monkeypatch.setattr("knoi.report.page.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         a_report("new").write(path)
     assert path.read_text() == before

@@ -19,8 +19,8 @@ from knoi.demo import (
     table_rows,
 )
 from knoi.estimators.base import BaseCCA
-from knoi.pictures import LineChart, Series
-from knoi.report import Cards, Facts, Figure, Gallery, Picture, Report, Section, Strip, Table
+from knoi.report.page import Cards, Facts, Figure, Gallery, Picture, Report, Section, Strip, Table
+from knoi.report.pictures import LineChart, Series
 
 # What stands for the half that is to be found.
 _UNKNOWN_GREY = 96

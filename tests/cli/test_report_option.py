@@ -33,7 +33,7 @@ def told(monkeypatch):
         calls.append({"model": model, "X": views[0], "Y": views[1], **more})
         return Page()
 
-    monkeypatch.setattr("knoi.model_report.model_report", model_report)
+    monkeypatch.setattr("knoi.report.model_report", model_report)
     return calls
 
 
@@ -83,7 +83,7 @@ def test_a_failing_report_leaves_the_model(run, monkeypatch):
     def broken(*_, **__):
         raise OSError("No space left")
 
-    monkeypatch.setattr("knoi.model_report.model_report", broken)
+    monkeypatch.setattr("knoi.report.model_report", broken)
     done = run(*FIT, "--report", "page.html")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert done.err.startswith("knoi: No space left. The model itself is there and whole")

@@ -7,7 +7,7 @@ import pytest
 
 from knoi import KNOI
 from knoi.data.digits import endless_digits
-from knoi.model_report import model_report
+from knoi.report import model_report
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from knoi import LinearCCA
-from knoi.model_report import model_report
+from knoi.report import model_report
 from tests.reporting.unpacking import data_of, unpacked
 
 PLOTS = ("correlations", "curve", "scatter", "recall", "importance-x", "importance-y")
@@ -83,7 +83,7 @@ def hostile_report():
     X, Y = (np.hstack([shared, rng.standard_normal((400, 3))]) for _ in range(2))
     frame = pd.DataFrame(X, columns=[f"{j}{HOSTILE}" for j in range(4)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("knoi.reporting.rows.SHOWN_ROWS", 20)
+        patch.setattr("knoi.report.rows.SHOWN_ROWS", 20)
         return model_report(
             LinearCCA(3).fit(frame[:200], Y[:200]),
             frame[:200],

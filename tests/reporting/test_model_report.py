@@ -13,7 +13,7 @@ from knoi import KNOI, KernelCCA, LinearCCA, load
 from knoi.estimators import ESTIMATORS
 from knoi.exceptions import InputError, InputTypeError, InSampleWarning, MissingExtraError
 from knoi.metrics import component_correlations, permutation_test
-from knoi.model_report import model_report
+from knoi.report import model_report
 from tests.html_page import Page
 from tests.reporting.unpacking import data_of, unpacked
 
@@ -105,8 +105,8 @@ def test_one_component_is_compared_by_distance(related):
 
 
 def test_only_a_sample_of_many_rows_is_shown(related, monkeypatch, tmp_path):
-    monkeypatch.setattr("knoi.reporting.rows.MEASURED_ROWS", 120)
-    monkeypatch.setattr("knoi.reporting.rows.SHOWN_ROWS", 50)
+    monkeypatch.setattr("knoi.report.rows.MEASURED_ROWS", 120)
+    monkeypatch.setattr("knoi.report.rows.SHOWN_ROWS", 50)
     (X, Y), test = related
     model = LinearCCA(2).fit(X, Y)
     paths = []
@@ -130,7 +130,7 @@ def test_only_a_sample_of_many_rows_is_shown(related, monkeypatch, tmp_path):
 
 def test_components_beyond_the_first_are_only_added_up(related, monkeypatch):
     for module in ("measures", "content", "sections", "importance"):
-        monkeypatch.setattr(f"knoi.reporting.{module}.MOST_COMPONENTS", 2)
+        monkeypatch.setattr(f"knoi.report.{module}.MOST_COMPONENTS", 2)
     (X, Y), test = related
     model = LinearCCA(4).fit(X, Y)
     report = model_report(model, X, Y, test=test)

@@ -77,7 +77,7 @@ class Shown:
         command: str,
     ) -> None:
         """Make the report and write it whole."""
-        from knoi.model_report import model_report
+        from knoi.report import model_report
 
         X, Y = train.views()
         try:

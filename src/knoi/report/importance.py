@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from knoi.estimators.base import BaseCCA
 from knoi.exceptions import NotKeptError
-from knoi.reporting.images import Shape, shrunk
-from knoi.reporting.measures import MOST_COMPONENTS
-from knoi.reporting.packing import packed, rounded
-from knoi.reporting.rows import Names
+from knoi.report.images import Shape, shrunk
+from knoi.report.measures import MOST_COMPONENTS
+from knoi.report.packing import packed, rounded
+from knoi.report.rows import Names
 
 # Columns shown of a view that is no picture.
 N_COLUMNS = 15

@@ -12,7 +12,7 @@ from typing import Any
 from knoi import __version__
 from knoi.arrays.backend import peak_memory
 from knoi.estimators.base import BaseCCA
-from knoi.reporting.content import Content
+from knoi.report.content import Content
 
 Fact = tuple[str, str]
 

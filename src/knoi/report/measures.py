@@ -17,8 +17,8 @@ from knoi.metrics import (
 )
 from knoi.metrics.retrieval import Direction
 from knoi.metrics.similarity import Similarity
-from knoi.reporting.packing import packed, rounded
-from knoi.reporting.rows import Variates
+from knoi.report.packing import packed, rounded
+from knoi.report.rows import Variates
 
 # Components after these are only added up.
 MOST_COMPONENTS = 100

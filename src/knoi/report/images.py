@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.sparse import dense
 from knoi.exceptions import InputError, InputTypeError
-from knoi.pictures import data_uri
+from knoi.report.pictures import data_uri
 
 Shape = tuple[int, int]
 

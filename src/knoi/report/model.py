@@ -11,10 +11,10 @@ from knoi.arrays.random import seed_from
 from knoi.data.optional import require
 from knoi.estimators.base import BaseCCA
 from knoi.exceptions import InputTypeError
-from knoi.report import Code, Facts, Report, Section
-from knoi.reporting.content import Content, gather
-from knoi.reporting.facts import code_to_repeat, run_facts
-from knoi.reporting.sections import (
+from knoi.report.content import Content, gather
+from knoi.report.facts import code_to_repeat, run_facts
+from knoi.report.page import Code, Facts, Report, Section
+from knoi.report.sections import (
     correlation_section,
     curve_section,
     importance_section,
@@ -129,4 +129,4 @@ def _script() -> str:
 
 
 def _file(name: str) -> str:
-    return files("knoi.reporting").joinpath(name).read_text(encoding="utf-8")
+    return files("knoi.report").joinpath("static", name).read_text(encoding="utf-8")

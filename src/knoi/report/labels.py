@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.exceptions import InputError
-from knoi.reporting.packing import packed
+from knoi.report.packing import packed
 
 # Colours that can be told apart; further categories are one, "other".
 MOST_CATEGORIES = 10

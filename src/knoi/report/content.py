@@ -10,10 +10,10 @@ from knoi.estimators.base import BaseCCA
 from knoi.estimators.in_sample import verdict
 from knoi.exceptions import InputError
 from knoi.metrics import component_correlations
-from knoi.reporting.images import Sprite, checked_shapes, sprite
-from knoi.reporting.importance import Importance, importance
-from knoi.reporting.labels import checked_labels, label_data
-from knoi.reporting.measures import (
+from knoi.report.images import Sprite, checked_shapes, sprite
+from knoi.report.importance import Importance, importance
+from knoi.report.labels import checked_labels, label_data
+from knoi.report.measures import (
     MOST_COMPONENTS,
     Correlations,
     Retrieval,
@@ -21,8 +21,8 @@ from knoi.reporting.measures import (
     learning_curve,
     retrieval,
 )
-from knoi.reporting.packing import packed
-from knoi.reporting.rows import Names, Variates, Views, measured, opened, read_view, shown
+from knoi.report.packing import packed
+from knoi.report.rows import Names, Variates, Views, measured, opened, read_view, shown
 
 T = TypeVar("T")
 

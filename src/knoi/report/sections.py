@@ -1,11 +1,11 @@
 """The sections of a report of a model: what is said, and where plots and pickers stand."""
 
-from knoi.report import Block, Cards, Facts, Folded, Notice, Section, Table
-from knoi.reporting.content import Content
-from knoi.reporting.controls import Choice, Controls, Matches, Plot, RowPicker, SideBySide, Switch
-from knoi.reporting.facts import all_parameters, method_facts
-from knoi.reporting.measures import LEVEL, MOST_COMPONENTS
-from knoi.reporting.rows import Variates
+from knoi.report.content import Content
+from knoi.report.controls import Choice, Controls, Matches, Plot, RowPicker, SideBySide, Switch
+from knoi.report.facts import all_parameters, method_facts
+from knoi.report.measures import LEVEL, MOST_COMPONENTS
+from knoi.report.page import Block, Cards, Facts, Folded, Notice, Section, Table
+from knoi.report.rows import Variates
 
 _VIEWS = ("X", "Y")
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from knoi.pictures import LineChart, data_uri
+from knoi.report.pictures import LineChart, data_uri
 
 
 class Block(Protocol):
@@ -228,7 +228,7 @@ class Report:
 
 
 def _style() -> str:
-    return files("knoi").joinpath("report.css").read_text(encoding="utf-8")
+    return files("knoi.report").joinpath("static", "base.css").read_text(encoding="utf-8")
 
 
 def _json(data: Any) -> str:

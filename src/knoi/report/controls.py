@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from knoi.report import Block
+from knoi.report.page import Block
 
 
 @dataclass(frozen=True)
