@@ -30,8 +30,8 @@ from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.engine import Threads, worker_count
 from knoi.estimators.base import PIECE_ROWS
+from knoi.features.base import PROJECTED_COLUMNS
 from knoi.kernels import with_default_width
-from knoi.projection import BLOCK_COLUMNS
 
 NAME = "feature_peers"
 DATA, COLUMNS = "mnist", 392
@@ -90,7 +90,7 @@ def transform(features, X, engine):
 
     def piece(rows):
         prepared = features.prepare(X[rows])
-        for columns in features.slices(BLOCK_COLUMNS):
+        for columns in features.slices(PROJECTED_COLUMNS):
             features.block(prepared, columns, out=out[rows, columns])
 
     engine.map(piece, even_slices(len(X), PIECE_ROWS))

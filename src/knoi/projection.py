@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.sparse import is_sparse
-from knoi.features import FeatureMap, Identity, map_from_state
-
-# Columns of features made at a time. Wide enough for BLAS, narrow enough that rank 100,000 does
-# not need 100,000 numbers a row.
-BLOCK_COLUMNS = 8192
+from knoi.features import FeatureMap, map_from_state
+from knoi.features.base import PROJECTED_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -27,13 +23,7 @@ class ViewProjection:
 
     def __call__(self, X: Array) -> Array:
         """Project rows X (b, d) to (b, L), block of features by block."""
-        if is_sparse(X) and isinstance(self.features, Identity):
-            return X @ self.weights - self.mean @ self.weights  # never dense
-        Z, prepared = 0.0, self.features.prepare(X)
-        for columns in self.features.slices(BLOCK_COLUMNS):
-            centred = self.features.block(prepared, columns) - self.mean[columns]  # (b, columns)
-            Z = Z + centred @ self.weights[columns, :]
-        return Z
+        return self.features.project(X, self.mean, self.weights)
 
     @cached_property
     def folded(self) -> "ViewProjection":
@@ -51,7 +41,7 @@ class ViewProjection:
 
     def numbers_per_row(self) -> int:
         """Numbers alive for one row while it is projected, besides it: its features twice, z."""
-        block = min(self.features.rank, BLOCK_COLUMNS)
+        block = min(self.features.rank, PROJECTED_COLUMNS)
         inside = self.features.scratch_per_row() + 2 * block
         return inside + 2 * int(self.weights.shape[1])
 

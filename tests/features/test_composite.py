@@ -20,7 +20,7 @@ from knoi.features import (
     fit_sum,
 )
 from knoi.features.composite import factor_rank, split_rank
-from knoi.features.multiplied import drawn_alike
+from knoi.features.multiplied import features_iid
 from knoi.features.structured import StructuredFourier
 from knoi.kernels import (
     RBF,
@@ -324,7 +324,7 @@ class TestProducts:
         Phi = product_of(rows, fit_one=paired).transform(rows)
         np.testing.assert_allclose((Phi**2).sum(1), 1.0, atol=1e-12)
 
-    def test_pairs_may_not_be_multiplied_one_by_one(self, rows):
+    def test_pairs_may_not_be_multiplied_elementwise(self, rows):
         parts = tuple(paired(rows, kernel, 20, 0, View.X) for kernel in PRODUCT.parts)
         expected = (
             r"^the features of these maps \(random_fourier\) cannot be multiplied one by one: they "
@@ -339,15 +339,15 @@ class TestProducts:
         with pytest.raises(InputError, match=r"have ranks \[4, 5\]: feature by feature, they must"):
             ProductMap.of(parts)
 
-    def test_which_maps_are_drawn_alike(self, rows):
+    def test_which_maps_are_features_iid(self, rows):
         random = fourier(rows, RBF(1.0), 4, 0, View.X)
-        assert drawn_alike(random)
-        assert drawn_alike(multiplied(rows))
-        assert drawn_alike(TensorMap(random, random))
+        assert features_iid(random)
+        assert features_iid(multiplied(rows))
+        assert features_iid(TensorMap(random, random))
         fixed = nystrom(rows, RBF(1.0), 4, 0, View.X)
         for features in (paired(rows, RBF(1.0), 4, 0, View.X), fixed, Identity(5), sum_of(rows)):
-            assert not drawn_alike(features)
-            assert not drawn_alike(TensorMap(random, features))
+            assert not features_iid(features)
+            assert not features_iid(TensorMap(random, features))
 
     def test_tensor_multiplies_inner_products(self, rows):
         one, two = fourier(rows, RBF(2.0), 7, 0, View.X), Identity(5)

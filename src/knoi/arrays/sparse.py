@@ -146,7 +146,7 @@ def row_sums(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
     return np.asarray(sums, dtype=np.float64)
 
 
-def ones_a_row(X: Array) -> Array:
+def ones_per_row(X: Array) -> Array:
     """A one for every row of X (n, d), as (n,), in its dtype and on its device."""
     if is_sparse(X):
         return np.ones(X.shape[0], np.result_type(X.dtype, np.float32))

@@ -15,8 +15,8 @@ from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.random import View
 from knoi.arrays.sparse import dense
 from knoi.data.pairs import PairSource
-from knoi.features.nystrom import KernelColumns
-from knoi.projection import BLOCK_COLUMNS, Projection, ViewProjection
+from knoi.features.base import PROJECTED_COLUMNS
+from knoi.projection import Projection, ViewProjection
 
 # Correlations above it are perfect to who reads them.
 PERFECT = 0.999
@@ -72,14 +72,14 @@ def _gram(view: ViewProjection, rows: Array, *, equilibrated: bool) -> NDArray[n
     backend = numpy_backend("float64")
     features = view.features.to(backend)
     X = backend.asarray(rows)
-    if isinstance(features, KernelColumns):
+    if features.landmark_rows is not None:
         # Weights on kernel columns stand for features whose inner products are the kernel itself.
         G = np.asarray(dense(features.kernel(X, X)))
         G = G - G.mean(axis=0)
         return np.asarray(G - G.mean(axis=1, keepdims=True))
     G = np.zeros((int(rows.shape[0]),) * 2)
     prepared = features.prepare(X)
-    for columns in features.slices(BLOCK_COLUMNS):
+    for columns in features.slices(PROJECTED_COLUMNS):
         F = features.block(prepared, columns)
         largest = np.abs(F).max(axis=0)
         F = F - F.mean(axis=0)

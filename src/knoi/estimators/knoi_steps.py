@@ -6,7 +6,6 @@ from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.data.pairs import RowPair
 from knoi.estimators.training import FRESH, Training
-from knoi.features.nystrom import KernelColumns
 from knoi.solvers.noi import ViewState
 from knoi.solvers.precondition import Columns, LowRank, Preconditioner, largest_curvature, plain
 from knoi.solvers.rule import Rule, StepSize, Weights
@@ -108,7 +107,6 @@ class StepParameters:
         ):
             reg, ridge = self._regularisation(training, start, given[view])
             if choice == "columns":
-                assert isinstance(features, KernelColumns)
                 shift = max(reg, LEAST_SHIFT[training.backend.dtype])
                 parts.append(Columns.fit(features, shift, ridge, training.backend, training.engine))
             elif choice == "low_rank":

@@ -2,12 +2,12 @@
 
 from knoi.features.additive import Additive
 from knoi.features.arccosine import ArcCosineFeatures
+from knoi.features.base import FeatureMap, Identity, map_from_state
 from knoi.features.chain import Chain, fit_chi2, fit_sketched
 from knoi.features.compact_maclaurin import CompactMaclaurin
 from knoi.features.composite import fit_product, fit_sum
 from knoi.features.concatenated import ConcatenatedMap
 from knoi.features.count_sketch import CountSketch
-from knoi.features.feature_map import FeatureMap, Identity, map_from_state
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import RandomMaclaurin
 from knoi.features.multiplied import ProductMap, TensorMap

@@ -22,7 +22,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.kernels import AdditiveChi2, Intersection, Kernel, kernel_from_state
 
 # Samples of the spectrum, n: at so many, additive chi2 is exact to rounding.

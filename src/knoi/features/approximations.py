@@ -13,11 +13,11 @@ from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features.additive import Additive
 from knoi.features.arccosine import ArcCosineFeatures
+from knoi.features.base import FeatureMap, Identity
 from knoi.features.chain import fit_chi2, fit_sketched
 from knoi.features.compact_maclaurin import CompactMaclaurin
 from knoi.features.composite import fit_product, fit_sum
 from knoi.features.count_sketch import CountSketch
-from knoi.features.feature_map import FeatureMap, Identity
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import RandomMaclaurin
 from knoi.features.spherical import SphericalFourier
@@ -59,9 +59,9 @@ def approximate(
         return fit_sum(fit, sample, kernel, rank, seed, view)
     if isinstance(kernel, ProductKernel):
         # Features that are drawn one by one can be multiplied one by one.
-        one_by_one = partial(approximate, "fourier" if name == "random" else name)
+        elementwise = partial(approximate, "fourier" if name == "random" else name)
         stationary = all(isinstance(part, StationaryKernel) for part in kernel.parts)
-        return fit_product(one_by_one if stationary else fit, sample, kernel, rank, seed, view)
+        return fit_product(elementwise if stationary else fit, sample, kernel, rank, seed, view)
     if name == "random":
         name = suited_to(kernel, sample.shape[1])
     if name == "identity":

@@ -11,7 +11,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import View
 from knoi.arrays.sparse import product
 from knoi.exceptions import InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.frequencies import Frequencies, draw_frequencies
 from knoi.kernels import RBF, ArcCosine, Kernel, kernel_from_state
 

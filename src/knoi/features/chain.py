@@ -21,8 +21,8 @@ from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features.additive import Additive
+from knoi.features.base import FeatureMap, map_from_state
 from knoi.features.count_sketch import CountSketch
-from knoi.features.feature_map import FeatureMap, map_from_state
 from knoi.features.fourier import RandomFourier
 from knoi.kernels import RBF, AdditiveChi2, Chi2, Kernel, Linear, Matern, kernel_from_state
 

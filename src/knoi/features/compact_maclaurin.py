@@ -10,7 +10,7 @@ import scipy.linalg
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.exceptions import InputError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.products import Exact, ExactTerms, Products, coefficients, room_for
 from knoi.kernels import DotProductKernel, Kernel, kernel_from_state
 
@@ -65,7 +65,7 @@ class CompactMaclaurin(FeatureMap):
         products = Products.draw(left, sample / kernel.unit, -(-mixed // GROUP) * many, seed, view)
         # No signs of its own: those of the products are random already.
         chosen = generator(seed, Purpose.PERMUTATION, view).permutation(many)[:GROUP]
-        H = scipy.linalg.hadamard(many, dtype=np.int8)[:, chosen].astype(np.float64)
+        H = scipy.linalg.hadamard(many, dtype=np.int8)[:, chosen].astype(np.float64, order="C")
         return cls(kernel, products, H, terms, mixed)
 
     @property

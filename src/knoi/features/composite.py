@@ -8,9 +8,9 @@ import numpy as np
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap
 from knoi.features.concatenated import ConcatenatedMap
-from knoi.features.feature_map import FeatureMap
-from knoi.features.multiplied import ProductMap, TensorMap, joined, one_by_one
+from knoi.features.multiplied import ProductMap, TensorMap, elementwise, joined
 from knoi.kernels import Kernel, ProductKernel, SumKernel
 
 FitOne = Callable[[Array, Kernel, int, int, View], FeatureMap]
@@ -73,7 +73,7 @@ def fit_product(
         )
 
     parts = fit_all([rank] * len(seeds))
-    if one_by_one(joined(parts)):
+    if elementwise(joined(parts)):
         return ProductMap.of(parts)
     return TensorMap.of(fit_all(factor_rank(rank, len(seeds))))
 

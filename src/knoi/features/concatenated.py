@@ -12,7 +12,7 @@ import numpy as np
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.side_by_side import SideBySide
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.parts import check_parts, from_states, room, scratch, side_by_side, states
 from knoi.kernels import Kernel, SumKernel
 

@@ -19,7 +19,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.kernels import Kernel, Linear
 
 # Columns are hashed this many at a time, each block from its own address.

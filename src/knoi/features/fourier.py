@@ -14,7 +14,7 @@ from knoi.arrays.fast import cosine
 from knoi.arrays.random import View
 from knoi.arrays.sparse import column_means, is_sparse, product
 from knoi.exceptions import InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.frequencies import Frequencies, draw_frequencies
 from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import View
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.products import DRAW_BLOCK, Exact, ExactTerms, Products, coefficients, room_for
 from knoi.kernels import DotProductKernel, Kernel, kernel_from_state
 

@@ -15,14 +15,14 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.side_by_side import SideBySide
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.fourier import RandomFourier
 from knoi.features.parts import check_parts, from_states, room, scratch, side_by_side, states
 from knoi.kernels import Kernel, ProductKernel, kernel_from_state
 
 # Kinds of maps, besides those below, whose features are draws of one distribution, each unbiased on
 # its own.
-DRAWN_ALIKE = frozenset({"structured_fourier", "spherical_fourier", "arccosine"})
+IID = frozenset({"structured_fourier", "spherical_fourier", "arccosine"})
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class ProductMap(FeatureMap):
                 f"the maps of a product have ranks {[part.rank for part in self.parts]}: feature "
                 "by feature, they must have as many. Fit them with the same rank, or use TensorMap."
             )
-        if not one_by_one(self.parts):
-            kinds = {part.kind for part in self.parts if not drawn_alike(part)}
+        if not elementwise(self.parts):
+            kinds = {part.kind for part in self.parts if not features_iid(part)}
             raise InputError(
                 f"the features of these maps ({', '.join(sorted(kinds))}) cannot be multiplied one "
                 "by one: they are not draws of one distribution, each unbiased on its own. Use "
@@ -215,22 +215,22 @@ class TensorMap(FeatureMap):
         return cls(few, many)
 
 
-def drawn_alike(features: FeatureMap) -> bool:
+def features_iid(features: FeatureMap) -> bool:
     """Whether all features are draws of one distribution, each unbiased on its own."""
     if isinstance(features, RandomFourier):
         return not _paired(features)
     if isinstance(features, TensorMap):
-        return drawn_alike(features.few) and drawn_alike(features.many)
+        return features_iid(features.few) and features_iid(features.many)
     if isinstance(features, ProductMap):
-        return all(drawn_alike(part) for part in features.parts)
+        return all(features_iid(part) for part in features.parts)
     if features.kind == "chain":
-        return drawn_alike(features.second)  # type: ignore[attr-defined]
-    return features.kind in DRAWN_ALIKE
+        return features_iid(features.second)  # type: ignore[attr-defined]
+    return features.kind in IID
 
 
-def one_by_one(parts: tuple[FeatureMap, ...]) -> bool:
+def elementwise(parts: tuple[FeatureMap, ...]) -> bool:
     """Whether the features of `parts` may be multiplied one by one: see `ProductMap`."""
-    others = [part for part in parts if not drawn_alike(part)]
+    others = [part for part in parts if not features_iid(part)]
     return len(parts) == 1 or not others or (len(others) == 1 and _paired(others[0]))
 
 

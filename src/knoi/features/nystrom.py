@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.kernels.landmark_values import KernelValues
 
@@ -38,6 +38,11 @@ class KernelColumns(FeatureMap):
         """That of the landmarks."""
         own: np.dtype[Any] = np.dtype(self.landmarks.dtype)
         return own
+
+    @property
+    def landmark_rows(self) -> Array | None:
+        """Z."""
+        return self.landmarks
 
     @cached_property
     def _values(self) -> KernelValues:

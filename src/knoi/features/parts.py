@@ -10,7 +10,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.side_by_side import SideBySide
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError
-from knoi.features.feature_map import FeatureMap, map_from_state
+from knoi.features.base import FeatureMap, map_from_state
 
 
 def check_parts(parts: tuple[FeatureMap, ...]) -> None:

@@ -15,7 +15,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import is_sparse, product
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.frequencies import DRAW_BLOCK, Frequencies, draw_frequencies
 from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial, kernel_from_state
 from knoi.kernels.spherical import to_sphere

@@ -20,7 +20,7 @@ from knoi.arrays.hadamard import PAIRED_RUN
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
 
 Construction = Literal["hadamard", "fastfood"]

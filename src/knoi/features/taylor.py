@@ -22,7 +22,7 @@ from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.kernels import RBF, Kernel, kernel_from_state
 
 # Where rows are a few widths long, no term beyond this degree is above rounding; and up to it the

@@ -15,7 +15,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.feature_map import FeatureMap
+from knoi.features.base import FeatureMap
 from knoi.features.products import room_for
 from knoi.kernels import Kernel, Polynomial, kernel_from_state
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import inner, is_sparse, ones_a_row, squared_norms, unit_rows
+from knoi.arrays.sparse import inner, is_sparse, ones_per_row, squared_norms, unit_rows
 from knoi.exceptions import InputError
 from knoi.kernels.distances import (
     chi_square,
@@ -233,7 +233,7 @@ class Chi2(WidthKernel):
     def diag(self, X: Array) -> Array:
         """All ones."""
         self.check(X)
-        return ones_a_row(X)
+        return ones_per_row(X)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """sum_j (x_j - z_j)^2 / (x_j + z_j), as (n, m)."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import is_sparse, ones_a_row
+from knoi.arrays.sparse import is_sparse, ones_per_row
 from knoi.exceptions import InputError
 from knoi.kernels.distances import (
     cauchy_product,
@@ -73,7 +73,7 @@ class StationaryKernel(WidthKernel):
 
     def diag(self, X: Array) -> Array:
         """All ones."""
-        return ones_a_row(X)
+        return ones_per_row(X)
 
 
 @register

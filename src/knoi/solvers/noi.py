@@ -16,7 +16,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.sparse import is_sparse, product
 from knoi.engine import Engine
-from knoi.features import FeatureMap, Identity
+from knoi.features import FeatureMap
 
 # On a CPU one worker makes this many features at a time, of this many rows where they are not kept:
 # few enough to stay in the shared cache through product, cosine and projection, enough for BLAS to
@@ -79,7 +79,7 @@ class MinibatchFeatures:
         """Take the rows of a minibatch, (b, d)."""
         self._prepared, self._made = self._features.prepare(X), False
         self._turned = None
-        if is_sparse(X) and isinstance(self._features, Identity):
+        if is_sparse(X) and self._features.is_identity:
             self._turned = X.T.tocsr()  # (d, b): products need no features
         elif self._room and self._kept is None:
             empty = self._backend.empty

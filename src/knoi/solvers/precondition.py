@@ -17,8 +17,7 @@ from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import column_means, inner, is_sparse
 from knoi.engine import Engine
-from knoi.features import FeatureMap, Identity
-from knoi.features.nystrom import KernelColumns
+from knoi.features import FeatureMap
 from knoi.solvers.noi import MinibatchFeatures
 
 # Power iterations, and vectors side by side, that find the largest curvature to a few per cent.
@@ -80,12 +79,15 @@ class Columns:
 
     @classmethod
     def fit(
-        cls, columns: KernelColumns, shift: float, ridge: float, backend: Backend, engine: Engine
+        cls, columns: FeatureMap, shift: float, ridge: float, backend: Backend, engine: Engine
     ) -> "Columns":
-        """Shift is relative to the trace of K_ZZ, ridge to the total variance, as `reg` is."""
+        """Shift is relative to the trace of K_ZZ, ridge to the total variance, as `reg` is.
+
+        `columns` is a map with `landmark_rows`.
+        """
         M = columns.rank
         K = backend.empty((M, M))
-        prepared = columns.prepare(columns.landmarks)
+        prepared = columns.prepare(columns.landmark_rows)
 
         def fill(rows: slice) -> None:
             columns.block(prepared[rows, :], slice(0, M), out=K[rows, :])
@@ -181,7 +183,7 @@ class LowRank:
             return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
         blocks = features.slices(BLOCK_COLUMNS)
-        own = is_sparse(sample) and isinstance(features, Identity)  # rows that need no features
+        own = is_sparse(sample) and features.is_identity  # rows that need no features
         if own:
             gram = _centred_gram(sample)
         else:

@@ -14,8 +14,7 @@ from knoi.arrays.blocks import even_slices
 from knoi.arrays.sparse import column_variances, dense, is_sparse
 from knoi.engine import Engine
 from knoi.exceptions import InputError
-from knoi.features import FeatureMap, Identity
-from knoi.features.nystrom import KernelColumns, Nystrom
+from knoi.features import FeatureMap, Nystrom
 from knoi.solvers.exact import solve_primal
 from knoi.solvers.moments import Moments
 
@@ -61,13 +60,13 @@ class _Leading:
 
     @classmethod
     def of(cls, features: FeatureMap, r: int, backend: Backend, sample: Array) -> "_Leading":
-        if is_sparse(sample) and isinstance(features, Identity) and features.rank > FEATURES:
+        if is_sparse(sample) and features.is_identity and features.rank > FEATURES:
             # The first columns of a vocabulary may hardly occur: take those that vary most.
             columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
             return cls(features, r, None, backend, columns)
-        if not isinstance(features, KernelColumns):
+        if features.landmark_rows is None:
             return cls(features, r, None, backend)
-        landmarks = backend.to_numpy(features.landmarks)[:r]
+        landmarks = backend.to_numpy(features.landmark_rows)[:r]
         P = Nystrom.fit(landmarks, features.kernel).P
         return cls(features, r, backend.asarray(P), backend)
 

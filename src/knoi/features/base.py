@@ -19,6 +19,9 @@ from knoi.exceptions import ModelFileError, NonFiniteError
 from knoi.kernels import Kernel, Linear
 
 MAPS: dict[str, type["FeatureMap"]] = {}
+# Columns of features that a projection computes at a time. Wide enough for BLAS, narrow enough that
+# rank 100,000 does not need 100,000 numbers per row.
+PROJECTED_COLUMNS = 8192
 
 
 class FeatureMap(ABC):
@@ -26,6 +29,7 @@ class FeatureMap(ABC):
 
     kind: ClassVar[str]  # the name a model file knows the map by
     kernel: Kernel  # what inner products of features stand for
+    is_identity: ClassVar[bool] = False  # phi(x) = x: sparse rows are features, never made dense
 
     def __init_subclass__(cls) -> None:
         MAPS[cls.kind] = cls
@@ -49,6 +53,11 @@ class FeatureMap(ABC):
     def grain(self) -> int:
         """Columns that are made together: blocks of fewer cost as much."""
         return 1
+
+    @property
+    def landmark_rows(self) -> Array | None:
+        """Landmarks Z (M, d) if the features are the kernel values k(x, Z); None for other maps."""
+        return None
 
     @abstractmethod
     def prepare(self, X: Array) -> Array:
@@ -87,6 +96,17 @@ class FeatureMap(ABC):
         refuse_non_finite(X)
         return self.block(self.prepare(X), slice(0, self.rank))
 
+    def project(self, X: Array, mean: Array, weights: Array) -> Array:
+        """(phi(x) - mean) W for rows X (b, d), mean (M,), weights W (M, L): (b, L).
+
+        Features are computed block by block; rows are not checked.
+        """
+        Z, prepared = 0.0, self.prepare(X)
+        for columns in self.slices(PROJECTED_COLUMNS):
+            centred = self.block(prepared, columns) - mean[columns]  # (b, columns)
+            Z = Z + centred @ weights[columns, :]
+        return Z
+
     def folded(self, mean: Array, weights: Array) -> tuple["FeatureMap", Array, Array]:
         """A map, mean and weights with the same (phi(x) - mean) W, where that is less work.
 
@@ -121,6 +141,7 @@ class Identity(FeatureMap):
 
     kind: ClassVar[str] = "identity"
     kernel: ClassVar[Kernel] = Linear()  # type: ignore[misc]
+    is_identity: ClassVar[bool] = True
     columns: int
 
     @property
@@ -149,6 +170,12 @@ class Identity(FeatureMap):
             return asked
         out[...] = asked
         return out
+
+    def project(self, X: Array, mean: Array, weights: Array) -> Array:
+        """As any map, but sparse rows stay sparse."""
+        if is_sparse(X):
+            return X @ weights - mean @ weights
+        return super().project(X, mean, weights)
 
     def to(self, backend: Backend) -> Self:
         """Nothing to move."""
