@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypat
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("knoi.report.page.os.replace", interrupted)
+    monkeypatch.setattr("knoi.fileio.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         a_report("new").write(path)
     assert path.read_text() == before

@@ -320,9 +320,9 @@ PARAMETERS = [
         "(a few thousand is usual) or lower n_components.",
     ),
     (NystromCCA(rank=4.0), InputTypeError, "rank=4.0: wanted a whole number >= 1."),
-    (LinearCCA(reg=-1), InputError, "reg=-1: wanted a finite number >= 0, or a pair of them."),
-    (KernelCCA(reg=np.nan), InputError, "reg=nan: wanted a finite number >= 0, or a pair of them."),
-    (LinearCCA(reg="a"), InputTypeError, "reg='a': wanted a number >= 0, or a pair of them."),
+    (LinearCCA(reg=-1), InputError, "reg=-1: wanted a finite number >= 0."),
+    (KernelCCA(reg=np.nan), InputError, "reg=nan: wanted a finite number >= 0."),
+    (LinearCCA(reg="a"), InputTypeError, "reg='a': wanted a number >= 0."),
     (
         LinearCCA(reg=(1, 2, 3)),
         InputError,

@@ -155,7 +155,7 @@ def test_a_budget_too_small_says_what_to_do(views):
         ({"feature_block": 2.5}, InputTypeError, "feature_block=2.5: wanted a whole number >= 1."),
         ({"learning_rate": 0.0}, InputError, "learning_rate=0.0: wanted a finite number > 0."),
         ({"decay": -1.0}, InputError, "decay=-1.0: wanted a number > 0."),
-        ({"reg": -1}, InputError, "reg=-1: wanted a finite number >= 0, or a pair of them."),
+        ({"reg": -1}, InputError, "reg=-1: wanted a finite number >= 0."),
         ({"paired": "no"}, InputTypeError, "paired='no': wanted True or False."),
         ({"epochs": 0}, InputError, "epochs=0: wanted a whole number >= 1."),
         ({"max_time": "1"}, InputTypeError, "max_time='1': wanted a number > 0."),

@@ -106,7 +106,7 @@ PARAMETERS = [
     ({"fall": 0.0}, InputError, "fall=0.0: wanted a number > 0."),
     ({"weight_decay": -1e-7}, InputError, "weight_decay=-1e-07: wanted a finite number >= 0."),
     ({"average": 1}, InputTypeError, "average=1: wanted True or False."),
-    ({"extra_directions": -1}, InputError, "extra_directions=-1: wanted a whole number >= 1."),
+    ({"extra_directions": -1}, InputError, "extra_directions=-1: wanted a whole number >= 0."),
     ({"epochs": 0}, InputError, "epochs=0: wanted a whole number >= 1."),
     ({"max_time": 0}, InputError, "max_time=0: wanted a finite number > 0."),
     ({"tol": -1}, InputError, "tol=-1: wanted a finite number >= 0."),

@@ -1,14 +1,13 @@
 """Results of a benchmark, one JSON file a cell: what is there is not computed again."""
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from knoi.bench.origin import origin
 from knoi.exceptions import SourceFormatError
+from knoi.fileio import atomic_write_text
 
 
 class Cells:
@@ -39,11 +38,7 @@ class Cells:
 def write_json(file: Path, content: Any) -> None:
     """Write a file, whole or not at all, readable by all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".part", delete=False) as part:
-        json.dump(content, part, indent=1, sort_keys=True)
-        part.write("\n")
-    os.chmod(part.name, 0o644)
-    os.replace(part.name, file)
+    atomic_write_text(file, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def _read(file: Path) -> dict[str, Any]:

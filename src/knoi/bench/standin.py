@@ -5,7 +5,6 @@ drawn at random, without repetition, from the 8.1 million indices; the first tra
 same for every number of them. Rows are made as they are read, or come from uint8 files made once.
 """
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from knoi.data.images import MNIST8M_INDICES, DeformedImages, mnist8m_standin, r
 from knoi.data.pairs import RowPair
 from knoi.data.row_source import RowSource
 from knoi.exceptions import InputError, SourceNotFoundError
+from knoi.fileio import atomic_write
 
 COLUMNS = 392
 TRAIN_FILE = "train-images-idx3-ubyte"
@@ -145,19 +145,17 @@ def _scaled(pixels: NDArray[np.uint8], start: int, stop: int) -> NDArray[np.floa
 def _make(
     images: DeformedImages, indices: NDArray[np.integer[Any]], files: tuple[Path, Path]
 ) -> None:
-    """Write both halves of the images, under other names until they are whole."""
+    """Write both halves of the images to files that appear once they are complete."""
     files[0].parent.mkdir(parents=True, exist_ok=True)
-    parts = [file.with_suffix(f".{os.getpid()}.part") for file in files]
-    left, right = (
-        np.lib.format.open_memmap(part, "w+", np.dtype(np.uint8), (len(indices), COLUMNS))
-        for part in parts
-    )
-    for start in range(0, len(indices), _PIECE):
-        rows = slice(start, start + _PIECE)
-        made = images.take(indices[rows])
-        left[rows] = made[:, :, :14].reshape(len(made), -1)
-        right[rows] = made[:, :, 14:].reshape(len(made), -1)
-    left.flush()
-    right.flush()
-    for part, file in zip(parts, files, strict=True):
-        os.replace(part, file)
+    with atomic_write(files[0]) as x, atomic_write(files[1]) as y:
+        left, right = (
+            np.lib.format.open_memmap(part, "w+", np.dtype(np.uint8), (len(indices), COLUMNS))
+            for part in (x, y)
+        )
+        for start in range(0, len(indices), _PIECE):
+            rows = slice(start, start + _PIECE)
+            made = images.take(indices[rows])
+            left[rows] = made[:, :, :14].reshape(len(made), -1)
+            right[rows] = made[:, :, 14:].reshape(len(made), -1)
+        left.flush()
+        right.flush()

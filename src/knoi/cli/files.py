@@ -1,7 +1,6 @@
 """Files a command is given: opened, and outputs known to be writable, before any long work."""
 
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,16 +110,3 @@ def _same_file(output: Path, locator: Path) -> bool:
 
     path, _ = split_locator(os.fspath(locator))
     return path.exists() and output.exists() and os.path.samefile(path, output)
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a name to write to; it takes the place of `path` if the `with` block succeeds."""
-    target = Path(os.path.realpath(path))
-    temporary = target.parent / f".{target.stem}-{secrets.token_hex(8)}{target.suffix}"
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except BaseException:  # a KeyboardInterrupt, too, leaves nothing behind
-        temporary.unlink(missing_ok=True)
-        raise

@@ -66,7 +66,7 @@ def make_model(
         Further parameters by the names of the estimator.
     """
     import knoi
-    from knoi.estimators.parameters import one_per_view
+    from knoi.checks import one_per_view
     from knoi.kernels import resolve
 
     known = _parameters(method)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
+from knoi.checks import one_per_view
 from knoi.cli.files import about, check_output, open_pairs
 from knoi.cli.measured import Measured, measure
 from knoi.cli.methods import make_model
@@ -21,7 +22,7 @@ from knoi.cli.stopped import Stopped
 from knoi.cli.tuning_plot import check_plot, write_plot
 from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.parameters import kernels_for, one_per_view
+from knoi.estimators.parameters import kernels_for
 from knoi.estimators.primal import MomentCCA
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.kernels import resolve

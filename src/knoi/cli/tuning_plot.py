@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knoi.cli.files import written_whole
 from knoi.data.optional import require
 from knoi.exceptions import InputError
+from knoi.fileio import atomic_write
 
 if TYPE_CHECKING:
     from knoi.cli.tuning import Trial
@@ -38,7 +38,7 @@ def write_plot(path: Path, trials: "Sequence[Trial]", n_components: int) -> None
     axes.grid(alpha=0.3)
     if len(lines) > 1:
         axes.legend(fontsize="small")
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)
 
 

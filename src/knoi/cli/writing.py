@@ -12,9 +12,10 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from knoi.cli.files import check_output, written_whole
+from knoi.cli.files import check_output
 from knoi.data.optional import require
 from knoi.exceptions import InputError
+from knoi.fileio import atomic_write
 
 # First row and numbers (b, L) of each piece of a projection, in order.
 Pieces = Iterable[tuple[int, NDArray[Any]]]
@@ -76,7 +77,7 @@ def _split(output: Path) -> tuple[Path, str | None]:
 
 def _write_npy(paths: list[Path], made: Mapping[str, Projected]) -> None:
     # All are written before the first is moved: there are both, or none.
-    with _several_written_whole(paths) as temporaries:
+    with _several_atomic(paths) as temporaries:
         for temporary, projected in zip(temporaries, made.values(), strict=True):
             table = None
             for start, Z in projected.pieces:
@@ -88,16 +89,16 @@ def _write_npy(paths: list[Path], made: Mapping[str, Projected]) -> None:
 
 
 @contextmanager
-def _several_written_whole(paths: list[Path]) -> Iterator[list[Path]]:
+def _several_atomic(paths: list[Path]) -> Iterator[list[Path]]:
     if not paths:
         yield []
         return
-    with written_whole(paths[0]) as first, _several_written_whole(paths[1:]) as others:
+    with atomic_write(paths[0]) as first, _several_atomic(paths[1:]) as others:
         yield [first, *others]
 
 
 def _write_npz(path: Path, made: Mapping[str, Projected]) -> None:
-    with written_whole(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as zip_:
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as zip_:
         for name, projected in made.items():
             with zip_.open(f"{name}.npy", "w", force_zip64=True) as member:
                 _stream_npy(member, projected)
@@ -138,7 +139,7 @@ def _places(name: str, names: tuple[str, ...]) -> list[str]:
 def _write_hdf5(h5py: Any, path: Path, name: str, made: Mapping[str, Projected]) -> None:
     places = _places(name, tuple(made))
     if not path.exists():
-        with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
+        with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
             _fill(file, places, made)
         return
     # A file with other data in it is added to; what is not whole is taken out again.

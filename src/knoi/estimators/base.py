@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.arrays.random import View
+from knoi.checks import count
 from knoi.data.checked import CheckedView
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
@@ -23,7 +24,7 @@ from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.display import HTMLFactsMixin
 from knoi.estimators.in_sample import verdict
 from knoi.estimators.measuring import loadings, measure, redundancies, regressed, sample_of
-from knoi.estimators.parameters import check_domain, count
+from knoi.estimators.parameters import check_domain
 from knoi.estimators.plotting import PlotMixin
 from knoi.exceptions import (
     InputError,

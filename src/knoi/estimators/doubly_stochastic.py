@@ -5,21 +5,14 @@ from typing import Any, Self
 
 from knoi.arrays.backend import Backend, pick_backend
 from knoi.arrays.random import View, seed_from
+from knoi.checks import at_least_zero, count, flag, fraction, one_per_view, positive
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.dsgd_steps import BlockSteps
 from knoi.estimators.knoi_maps import sampled_kernels
 from knoi.estimators.knoi_parameters import Limits
 from knoi.estimators.minibatch import MinibatchCCA
-from knoi.estimators.parameters import (
-    count,
-    flag,
-    fraction,
-    one_per_view,
-    positive,
-    rank_for,
-    regulariser,
-)
+from knoi.estimators.parameters import rank_for
 from knoi.estimators.plan import Plan, Request, held_out_rows, make_plan
 from knoi.estimators.streaming import Stream
 from knoi.estimators.training import Maps, Training
@@ -179,7 +172,7 @@ class DoublyStochasticCCA(MinibatchCCA):
             feature_block=count("feature_block", self.feature_block),
             learning_rate=positive("learning_rate", self.learning_rate),
             decay=positive("decay", self.decay, infinite=True),
-            reg=one_per_view("reg", self.reg, regulariser),
+            reg=one_per_view("reg", self.reg, at_least_zero),
         )
         request = self._request(pairs, streaming=streaming)
         sizes = self._sizes(pairs, backend, engine)

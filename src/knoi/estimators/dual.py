@@ -7,15 +7,11 @@ import numpy as np
 from knoi.arrays.backend import Backend, pick_backend
 from knoi.arrays.blocks import format_bytes
 from knoi.arrays.random import seed_from
+from knoi.checks import at_least_zero, count, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.parameters import (
-    count,
-    kernels_for,
-    one_per_view,
-    regulariser,
-)
+from knoi.estimators.parameters import kernels_for
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection
@@ -90,7 +86,7 @@ class KernelCCA(BaseCCA):
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         L = count("n_components", self.n_components)
-        reg = one_per_view("reg", self.reg, regulariser)
+        reg = one_per_view("reg", self.reg, at_least_zero)
         self._check_memory(pairs, backend)
         kernels, _ = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
         # N x N algebra is float64 whatever the data: a kernel matrix is as ill-conditioned as

@@ -4,10 +4,11 @@ from typing import Any
 
 from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, generator
 from knoi.arrays.sparse import same_rows
+from knoi.checks import one_per_view
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.approximation import fitted
 from knoi.estimators.knoi_parameters import approximation
-from knoi.estimators.parameters import kernels_for, one_per_view
+from knoi.estimators.parameters import kernels_for
 from knoi.estimators.plan import Plan
 from knoi.estimators.training import Maps
 from knoi.exceptions import InputError

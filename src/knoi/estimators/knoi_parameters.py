@@ -6,21 +6,22 @@ from typing import Any
 from knoi.arrays.random import View
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks.stopping import CONVERGED, EarlyStop
-from knoi.data.pairs import PairSource
-from knoi.estimators.approximation import approximation as approximation_of
-from knoi.estimators.approximation import check_given
-from knoi.estimators.knoi_steps import StepParameters
-from knoi.estimators.parameters import (
+from knoi.checks import (
     at_least_zero,
     count,
     flag,
     fraction,
+    one_of,
     one_per_view,
+    optional,
     positive,
-    rank_for,
-    regulariser,
     whole,
 )
+from knoi.data.pairs import PairSource
+from knoi.estimators.approximation import approximation as approximation_of
+from knoi.estimators.approximation import check_given
+from knoi.estimators.knoi_steps import StepParameters
+from knoi.estimators.parameters import rank_for
 from knoi.estimators.plan import Request
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap
@@ -52,9 +53,9 @@ def limits_of(model: Any) -> Limits:
     """How long to train."""
     return Limits(
         n_components=count("n_components", model.n_components),
-        epochs=_optional(count, "epochs", model.epochs),
-        max_time=_optional(positive, "max_time", model.max_time),
-        tol=_optional(at_least_zero, "tol", model.tol),
+        epochs=optional(count, "epochs", model.epochs),
+        max_time=optional(positive, "max_time", model.max_time),
+        tol=optional(at_least_zero, "tol", model.tol),
         checkpoint_seconds=positive("checkpoint_seconds", model.checkpoint_seconds),
     )
 
@@ -63,12 +64,12 @@ def steps_of(model: Any) -> StepParameters:
     """How to step."""
     fall = None if model.fall is None else positive("fall", model.fall, infinite=True)
     return StepParameters(
-        learning_rate=_optional(positive, "learning_rate", model.learning_rate),
+        learning_rate=optional(positive, "learning_rate", model.learning_rate),
         fall=fall,
-        momentum=_optional(fraction, "momentum", model.momentum),
-        weight_decay=_optional(at_least_zero, "weight_decay", model.weight_decay),
+        momentum=optional(fraction, "momentum", model.momentum),
+        weight_decay=optional(at_least_zero, "weight_decay", model.weight_decay),
         time_constant=fraction("time_constant", model.time_constant),
-        average=_optional(flag, "average", model.average),
+        average=optional(flag, "average", model.average),
         reg=one_per_view("reg", model.reg, _regularisation),
     )
 
@@ -103,11 +104,11 @@ def request_of(model: Any, pairs: PairSource, *, streaming: bool) -> Request:
         rank=(ranks[0], ranks[1]),
         approximation=(names[0], names[1]),
         kernels=kernels,
-        precondition=_one_of("precondition", model.precondition, PRECONDITIONERS),
+        precondition=one_of("precondition", model.precondition, PRECONDITIONERS),
         batch_size=b,
         extra_directions=None if extra is None else whole("extra_directions", extra),
         held_out=0.0 if streaming else fraction("held_out", model.held_out),
-        epochs=1 if streaming else _optional(count, "epochs", model.epochs),
+        epochs=1 if streaming else optional(count, "epochs", model.epochs),
         map_bytes=(_map_bytes(asked[0]), _map_bytes(asked[1])),
     )
 
@@ -123,14 +124,4 @@ def _map_bytes(asked: Any) -> int:
 
 
 def _regularisation(name: str, value: Any) -> float | None:
-    return None if isinstance(value, str) and value == "auto" else regulariser(name, value)
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
-    if isinstance(value, str | None) and value in known:
-        return value
-    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
-
-
-def _optional(check: Any, name: str, value: Any) -> Any:
-    return None if value is None else check(name, value)
+    return None if isinstance(value, str) and value == "auto" else at_least_zero(name, value)

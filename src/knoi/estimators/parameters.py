@@ -1,51 +1,18 @@
-"""What constructors were given, checked once in `fit`: counts, pairs, kernels, widths."""
+"""Checks of an estimator's rank, kernels and widths, made once in `fit`."""
 
-from collections.abc import Callable
-from numbers import Integral, Real
-from typing import Any, TypeVar
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
+from knoi.checks import count, one_per_view
 from knoi.data.pairs import PairSource, RowPair
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels import Kernel, resolve, with_default_width, with_learned_weights
 
-Value = TypeVar("Value")
-
 # The median trick of the paper looks at this many rows.
 WIDTH_SAMPLE = 4000
 CHECK_ROWS = 4096
-
-
-def count(name: str, value: Any) -> int:
-    """A whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputTypeError(f"{name}={value!r}: wanted a whole number >= 1.")
-    if value < 1:
-        raise InputError(f"{name}={value!r}: wanted a whole number >= 1.")
-    return int(value)
-
-
-def one_per_view(name: str, value: Any, check: Callable[[str, Any], Value]) -> tuple[Value, Value]:
-    """`value` for both views, or a pair with one for each."""
-    if isinstance(value, list | tuple):
-        if len(value) != 2:
-            raise InputError(
-                f"{name}={value!r} has {len(value)} entries: wanted one value, or a pair (one for "
-                "X, one for Y)."
-            )
-        return check(name, value[0]), check(name, value[1])
-    checked = check(name, value)
-    return checked, checked
-
-
-def regulariser(name: str, value: Any) -> float:
-    """A finite number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(f"{name}={value!r}: wanted a number >= 0, or a pair of them.")
-    if not 0 <= float(value) < np.inf:
-        raise InputError(f"{name}={value!r}: wanted a finite number >= 0, or a pair of them.")
-    return float(value)
 
 
 def rank_for(rank: Any, n_components: int) -> int:
@@ -57,48 +24,6 @@ def rank_for(rank: Any, n_components: int) -> int:
             "components. Raise rank (a few thousand is usual) or lower n_components."
         )
     return checked
-
-
-def whole(name: str, value: Any) -> int:
-    """A whole number >= 0."""
-    return 0 if not isinstance(value, bool) and value == 0 else count(name, value)
-
-
-def flag(name: str, value: Any) -> bool:
-    """True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise InputTypeError(f"{name}={value!r}: wanted True or False.")
-    return bool(value)
-
-
-def positive(name: str, value: Any, *, infinite: bool = False) -> float:
-    """A number > 0, finite unless `infinite`."""
-    number = _real(name, value, "a number > 0")
-    if not number > 0 or (number == np.inf and not infinite):
-        raise InputError(f"{name}={value!r}: wanted a {'' if infinite else 'finite '}number > 0.")
-    return number
-
-
-def at_least_zero(name: str, value: Any) -> float:
-    """A finite number >= 0."""
-    number = _real(name, value, "a number >= 0")
-    if not 0 <= number < np.inf:
-        raise InputError(f"{name}={value!r}: wanted a finite number >= 0.")
-    return number
-
-
-def fraction(name: str, value: Any) -> float:
-    """A number in [0, 1)."""
-    number = _real(name, value, "a number from 0 to below 1")
-    if not 0 <= number < 1:
-        raise InputError(f"{name}={value!r}: wanted a number from 0 to below 1.")
-    return number
-
-
-def _real(name: str, value: Any, wanted: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(f"{name}={value!r}: wanted {wanted}.")
-    return float(value)
 
 
 def kernels_for(

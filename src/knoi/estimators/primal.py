@@ -8,19 +8,12 @@ from sklearn.exceptions import NotFittedError
 from knoi.arrays.backend import Array, Backend, available_ram, numpy_backend, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, format_bytes, rows_that_fit
 from knoi.arrays.random import View, seed_from
+from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.approximation import approximation, check_given, fitted
 from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
-from knoi.estimators.parameters import (
-    check_domain,
-    count,
-    flag,
-    kernels_for,
-    one_per_view,
-    rank_for,
-    regulariser,
-)
+from knoi.estimators.parameters import check_domain, kernels_for, rank_for
 from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
@@ -123,7 +116,7 @@ class MomentCCA(BaseCCA):
     ) -> Moments:
         """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
         # What needs no data is refused before the data is read.
-        one_per_view("reg", self.reg, regulariser)
+        one_per_view("reg", self.reg, at_least_zero)
         rows = self._rows_per_chunk(pairs, maps, backend, engine, held=held, keep=keep)
         placed = [features.to(backend) for features in maps]
         moments = Moments(_ranks(maps), backend)
@@ -156,7 +149,7 @@ class MomentCCA(BaseCCA):
         return moments
 
     def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
-        reg = one_per_view("reg", self.reg, regulariser)
+        reg = one_per_view("reg", self.reg, at_least_zero)
         L = count("n_components", self.n_components)
         covariances = moments.covariances(consume=consume)
         to_numpy = moments.backend.to_numpy

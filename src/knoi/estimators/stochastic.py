@@ -6,12 +6,12 @@ from typing import Any, Self
 from knoi.arrays.backend import Backend, pick_backend
 from knoi.arrays.random import seed_from
 from knoi.callbacks.checkpoint import load_run, open_directory, refuse_another, stored_identity
+from knoi.checks import count, flag
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.knoi_maps import fit_maps
 from knoi.estimators.knoi_parameters import limits_of, request_of, steps_of
 from knoi.estimators.minibatch import MinibatchCCA
-from knoi.estimators.parameters import count, flag
 from knoi.estimators.plan import Plan, make_plan
 from knoi.estimators.run_identity import asked_of, identity_of
 from knoi.estimators.streaming import Stream

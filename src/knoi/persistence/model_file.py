@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import safetensors.numpy
 
 from knoi import __version__
 from knoi.exceptions import InputError, InputTypeError, ModelFileError, SourceNotFoundError
+from knoi.fileio import atomic_write
 from knoi.persistence.plain import plain_mapping, refuse_constant, tag_non_finite, untag_non_finite
 from knoi.persistence.tensors import DTYPES, Array, checked_name, raw_bytes, storable
 
@@ -79,19 +79,10 @@ def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[st
         digest.update(raw_bytes(array))
     prefix = _prefix(plain, ordered, digest.hexdigest())
 
-    # Opened by name, not by tempfile, so that the model gets the user's usual permissions.
-    temporary = target.parent / f".knoi-{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(prefix)
-            for array in ordered.values():
-                file.write(raw_bytes(array))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:  # a KeyboardInterrupt, too, leaves nothing behind
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_write(target) as temporary, open(temporary, "xb") as file:
+        file.write(prefix)
+        for array in ordered.values():
+            file.write(raw_bytes(array))
 
 
 def read_model(path: str | Path) -> ModelFile:

@@ -8,8 +8,6 @@ made with and no others, whatever text found its way into it.
 import base64
 import hashlib
 import json
-import os
-import secrets
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -19,6 +17,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from knoi.fileio import atomic_write_text
 from knoi.report.pictures import LineChart, data_uri
 
 
@@ -216,15 +215,8 @@ class Report:
 
     def write(self, path: str | Path) -> None:
         """Write the page whole or not at all; an older page stays until the new one is complete."""
-        target = Path(path)
-        temporary = target.parent / f".{target.name}-{secrets.token_hex(8)}.tmp"
-        try:
-            # A command may name files in bytes that are no text.
-            temporary.write_text(self.html(), encoding="utf-8", errors="replace")
-            os.replace(temporary, target)
-        except BaseException:  # a KeyboardInterrupt, too, leaves nothing behind
-            temporary.unlink(missing_ok=True)
-            raise
+        # A command may name files in bytes that are no text.
+        atomic_write_text(path, self.html(), errors="replace")
 
 
 def _style() -> str:

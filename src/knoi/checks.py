@@ -1,0 +1,108 @@
+"""Checks of parameter values: counts, positive numbers, fractions, flags, names, pairs.
+
+Each check returns the value as a plain Python int, float or bool. A value of the wrong type raises
+`InputTypeError`, a value out of range `InputError`; the message says what came and what was wanted.
+"""
+
+from collections.abc import Callable, Collection
+from math import inf
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+
+from knoi.exceptions import InputError, InputTypeError
+
+Value = TypeVar("Value")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer of Python or NumPy; booleans and 3.0 are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_real(value: Any) -> bool:
+    """Whether `value` is a real number of Python or NumPy; booleans are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def integer(name: str, value: Any, *, minimum: int | None = None, hint: str = "") -> int:
+    """Check an integer, of at least `minimum` if given; `hint` is added to the message."""
+    wanted = "a whole number" if minimum is None else f"a whole number >= {minimum}"
+    if not is_integer(value):
+        raise InputTypeError(f"{name}={value!r}: wanted {wanted}{hint}.")
+    if minimum is not None and value < minimum:
+        raise InputError(f"{name}={value!r}: wanted {wanted}{hint}.")
+    return int(value)
+
+
+def count(name: str, value: Any) -> int:
+    """Check a whole number >= 1."""
+    return integer(name, value, minimum=1)
+
+
+def whole(name: str, value: Any) -> int:
+    """Check a whole number >= 0."""
+    return integer(name, value, minimum=0)
+
+
+def positive(name: str, value: Any, *, infinite: bool = False) -> float:
+    """Check a number > 0, finite unless `infinite`."""
+    number = _real(name, value, "a number > 0")
+    if not number > 0 or (number == inf and not infinite):
+        raise InputError(f"{name}={value!r}: wanted a {'' if infinite else 'finite '}number > 0.")
+    return number
+
+
+def at_least_zero(name: str, value: Any) -> float:
+    """Check a finite number >= 0."""
+    number = _real(name, value, "a number >= 0")
+    if not 0 <= number < inf:
+        raise InputError(f"{name}={value!r}: wanted a finite number >= 0.")
+    return number
+
+
+def fraction(name: str, value: Any) -> float:
+    """Check a number in [0, 1)."""
+    number = _real(name, value, "a number from 0 to below 1")
+    if not 0 <= number < 1:
+        raise InputError(f"{name}={value!r}: wanted a number from 0 to below 1.")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Check True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputTypeError(f"{name}={value!r}: wanted True or False.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, known: Collection[str | None]) -> Any:
+    """Check a name (or None) that is among the `known` ones."""
+    if isinstance(value, str | None) and value in known:
+        return value
+    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
+
+
+def optional(check: Callable[[str, Any], Value], name: str, value: Any) -> Value | None:
+    """Check `value` unless it is None."""
+    return None if value is None else check(name, value)
+
+
+def one_per_view(name: str, value: Any, check: Callable[[str, Any], Value]) -> tuple[Value, Value]:
+    """Check one value for both views, or a pair with one for each."""
+    if isinstance(value, list | tuple):
+        if len(value) != 2:
+            raise InputError(
+                f"{name}={value!r} has {len(value)} entries: wanted one value, or a pair (one for "
+                "X, one for Y)."
+            )
+        return check(name, value[0]), check(name, value[1])
+    checked = check(name, value)
+    return checked, checked
+
+
+def _real(name: str, value: Any, wanted: str) -> float:
+    if not is_real(value):
+        raise InputTypeError(f"{name}={value!r}: wanted {wanted}.")
+    return float(value)

@@ -1,0 +1,63 @@
+"""Parameter checks: what passes comes back as a plain value, what fails names what was wanted."""
+
+import re
+
+import numpy as np
+import pytest
+
+from knoi import checks
+from knoi.exceptions import InputError, InputTypeError
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "wanted"),
+    [
+        (checks.count, np.int64(3), 3),
+        (checks.whole, 0, 0),
+        (checks.integer, -4, -4),
+        (checks.positive, np.float32(0.5), 0.5),
+        (checks.at_least_zero, 0, 0.0),
+        (checks.fraction, 0.25, 0.25),
+        (checks.flag, np.bool_(True), True),
+    ],
+)
+def test_a_good_value_becomes_a_plain_one(check, value, wanted):
+    result = check("name", value)
+    assert result == wanted
+    assert type(result) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("check", "bad_type", "bad_value", "message"),
+    [
+        (checks.count, True, 0, "a whole number >= 1."),
+        (checks.whole, 0.0, -1, "a whole number >= 0."),
+        (checks.positive, "1", np.inf, "a finite number > 0."),
+        (checks.at_least_zero, None, np.nan, "a finite number >= 0."),
+        (checks.fraction, False, 1, "a number from 0 to below 1."),
+    ],
+)
+def test_a_bad_value_is_named_with_what_was_wanted(check, bad_type, bad_value, message):
+    with pytest.raises(InputTypeError, match=f"name={bad_type!r}: wanted a"):
+        check("name", bad_type)
+    expected = re.escape(f"name={bad_value!r}: wanted {message}")
+    with pytest.raises(InputError, match=f"^{expected}$") as raised:
+        check("name", bad_value)
+    assert not isinstance(raised.value, InputTypeError)
+
+
+def test_names_flags_and_none():
+    assert checks.one_of("name", None, (None, "a")) is None
+    with pytest.raises(InputError, match=re.escape("name='c': wanted one of None, 'a'.")):
+        checks.one_of("name", "c", (None, "a"))
+    with pytest.raises(InputTypeError, match="name=1: wanted True or False"):
+        checks.flag("name", 1)
+    assert checks.optional(checks.count, "name", None) is None
+    assert checks.positive("name", np.inf, infinite=True) == np.inf
+
+
+def test_one_value_serves_both_views_and_a_pair_one_each():
+    assert checks.one_per_view("rank", 3, checks.count) == (3, 3)
+    assert checks.one_per_view("rank", [3, 4], checks.count) == (3, 4)
+    with pytest.raises(InputError, match="has 3 entries: wanted one value, or a pair"):
+        checks.one_per_view("rank", (1, 2, 3), checks.count)
