@@ -3,9 +3,8 @@
 import pytest
 import typer
 
-from knoi.cli import parsing
-from knoi.cli.options import Invocation
-from knoi.cli.parsing import Factor
+from knoi.cli import options
+from knoi.cli.options import Factor, Invocation
 
 
 @pytest.mark.parametrize(
@@ -13,19 +12,19 @@ from knoi.cli.parsing import Factor
     [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5h", 5400), ("2min", 120)],
 )
 def test_durations(text, seconds):
-    assert parsing.seconds(text) == seconds
+    assert options.seconds(text) == seconds
 
 
 def test_sizes_pairs_lists_and_rows():
-    assert parsing.image_size("28x14") == (28, 14)
-    assert parsing.memory_size("4GiB") == "4GiB"
-    assert parsing.row_numbers("0,5,10-12,5") == [0, 5, 10, 11, 12]
-    assert parsing.held_out_part("0.1") == 0.1
-    assert parsing.held_out_part("1000") == 1000
-    width = parsing.pair_of(parsing.number_or("median"))
+    assert options.image_size("28x14") == (28, 14)
+    assert options.memory_size("4GiB") == "4GiB"
+    assert options.row_numbers("0,5,10-12,5") == [0, 5, 10, 11, 12]
+    assert options.held_out_size("0.1") == 0.1
+    assert options.held_out_size("1000") == 1000
+    width = options.pair_of(options.number_or("median"))
     assert width("median") == "median"
     assert width("2:median") == (2.0, "median")
-    widths = parsing.list_of(parsing.pair_of(parsing.width_or_factor))
+    widths = options.list_of(options.pair_of(options.width_or_factor))
     assert widths("0.5x,3,median,1x:2") == [Factor(0.5), 3.0, Factor(1.0), (Factor(1.0), 2.0)]
 
 
@@ -40,28 +39,28 @@ def test_sizes_pairs_lists_and_rows():
     ],
 )
 def test_settings(text, value):
-    assert parsing.setting(text) == ("a", value)
+    assert options.setting(text) == ("a", value)
 
 
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
-        (parsing.seconds, "soon"),
-        (parsing.seconds, "0s"),
-        (parsing.seconds, ""),
-        (parsing.memory_size, "much"),
-        (parsing.image_size, "28"),
-        (parsing.image_size, "0x3"),
-        (parsing.row_numbers, "5-3"),
-        (parsing.row_numbers, "-1"),
-        (parsing.held_out_part, "1.5"),
-        (parsing.held_out_part, "-1"),
-        (parsing.pair_of(parsing.word), "a:b:c"),
-        (parsing.pair_of(parsing.word), "a:"),
-        (parsing.number_or("auto"), "nan"),
-        (parsing.whole, "2.5"),
-        (parsing.width_or_factor, "0x"),
-        (parsing.setting, "momentum"),
+        (options.seconds, "soon"),
+        (options.seconds, "0s"),
+        (options.seconds, ""),
+        (options.memory_size, "much"),
+        (options.image_size, "28"),
+        (options.image_size, "0x3"),
+        (options.row_numbers, "5-3"),
+        (options.row_numbers, "-1"),
+        (options.held_out_size, "1.5"),
+        (options.held_out_size, "-1"),
+        (options.pair_of(options.word), "a:b:c"),
+        (options.pair_of(options.word), "a:"),
+        (options.number_or("auto"), "nan"),
+        (options.count, "2.5"),
+        (options.width_or_factor, "0x"),
+        (options.setting, "momentum"),
     ],
 )
 def test_what_is_refused(parse, text):
@@ -70,8 +69,8 @@ def test_what_is_refused(parse, text):
 
 
 def test_values_are_written_as_they_are_typed():
-    assert parsing.per_view((2.5, "median")) == "2.5:median"
-    assert parsing.per_view(1e-6) == "1e-06"
+    assert options.as_typed((2.5, "median")) == "2.5:median"
+    assert options.as_typed(1e-6) == "1e-06"
     assert Invocation(("fit", "my file.npy")).command("--resume") == (
         "knoi fit 'my file.npy' --resume"
     )

@@ -136,11 +136,11 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
         (("fit", "X.npy", "Y.npy", "-o", "folder"), "--output folder is a folder. Add a file name"),
         (
             ("fit", "X.npy", "Y.npy", "-o", "text.csv"),
-            "--output text.csv is there and is no model, so it is not overwritten. Give another",
+            "--output text.csv exists and is not a model file, so it is not overwritten. Give",
         ),
         (
             ("fit", "linear.knoi", "Y.npy", "-o", "m.knoi"),
-            "X is 'linear.knoi', a model, but data is wanted there: knoi fit X Y -o MODEL",
+            "X is 'linear.knoi', a model file. Give data there: knoi fit X Y -o MODEL",
         ),
         (
             ("score", "X.npy", "Y.npy", "linear.knoi"),
@@ -149,15 +149,15 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
         (("score", "text.csv", "X.npy", "Y.npy"), "text.csv is not a knoi model"),
         (
             ("score", "linear.knoi", "Y_test.npy", "X_test.npy"),
-            "X has 4 columns and Y has 6, but the views fitted have 6 and 4: they are swapped.",
+            "X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swapped.",
         ),
         (
             ("score", "linear.knoi", "X_test.npy", "X_test.npy"),
-            "X has 6 columns and Y has 6, but the views fitted have 6 and 4. Give files with the",
+            "X has 6 columns and Y has 6, but the model was fitted to 6 and 4. Give files with",
         ),
         (
             (*FIT, "--test", "Y_test.npy", "X_test.npy"),
-            "--test: X has 4 columns and Y has 6, but the views fitted have 6 and 4: they are swap",
+            "--test: X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swap",
         ),
         (
             (*FIT, "--test", "X_test.npy", "none.npy"),
@@ -171,7 +171,7 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
             "--components 900 with n_samples=400: CCA needs more rows",
         ),
         ((*FIT, "--memory", "1KB", "--quiet"), "KNOI with rank"),
-        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs to "),
+        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs to score"),
     ],
 )
 def test_what_cannot_be_done(refused, run, arguments, line):
@@ -206,8 +206,8 @@ def test_a_full_memory_is_said_in_one_line(refused, monkeypatch):
     def full(*_):
         raise MemoryError("cannot allocate 9 TiB")
 
-    monkeypatch.setattr("knoi.cli.measured.component_correlations", full)
-    assert refused(1, *SCORE).startswith("the memory is full (cannot allocate 9 TiB). Give a bound")
+    monkeypatch.setattr("knoi.metrics.component_correlations", full)
+    assert refused(1, *SCORE).startswith("out of memory (cannot allocate 9 TiB). Set a limit")
 
 
 def test_a_reader_that_has_had_enough_is_no_error(folder):

@@ -86,7 +86,7 @@ def test_a_failing_report_leaves_the_model(run, monkeypatch):
     monkeypatch.setattr("knoi.report.model_report", broken)
     done = run(*FIT, "--report", "page.html")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert done.err.startswith("knoi: No space left. The model itself is there and whole")
+    assert done.err.startswith("knoi: No space left. The model file is complete")
     assert run("info", "m.knoi").code == 0
 
 

@@ -93,7 +93,7 @@ class TestRetrieve:
 
     def test_rows_that_are_not_there(self, refused):
         assert refused(1, "retrieve", *TEST, "--rows", "3,200") == (
-            "--rows has 200, but X has rows 0 to 199. Give rows that are there."
+            "--rows has 200, but X has rows 0 to 199. Give rows in that range."
         )
 
 

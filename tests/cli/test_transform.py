@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import knoi
-from knoi.cli import projecting
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ BOTH = ("transform", "linear.knoi", "X_test.npy", "Y_test.npy")
 
 @pytest.fixture(params=[7, 10**6], ids=["in pieces", "at once"])
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(projecting, "_MOST_ROWS", request.param)
+    monkeypatch.setattr("knoi.cli.transform.PIECE_ROWS", request.param)
 
 
 @pytest.mark.usefixtures("pieces")
@@ -79,10 +78,10 @@ class TestRefusals:
         ("output", "message"),
         [
             (["-o", "Z.npy"], "2 views and 1 .npy file to write: a .npy holds one. Give --output"),
-            (["-o", "Z.npy", "-o", "Z.npy"], "--output was given one name twice."),
+            (["-o", "Z.npy", "-o", "Z.npy"], "--output was given the same name twice."),
             (["-o", "Z.txt"], "--output Z.txt: wanted a name that ends in .npy"),
             (["-o", "X_test.npy", "-o", "Z.npy"], "--output X_test.npy is also an input"),
-            (["-o", "no/Z.npz"], "--output no/Z.npz: there is no folder no. Make it first."),
+            (["-o", "no/Z.npz"], "--output no/Z.npz: there is no folder no. Create it first."),
         ],
     )
     def test_outputs_that_cannot_be(self, refused, output, message):
@@ -91,12 +90,12 @@ class TestRefusals:
     def test_a_dataset_that_is_there_stays(self, run, refused):
         assert run(*BOTH, "-o", "Z.h5:/pairs").code == 0
         assert refused(1, *BOTH, "-o", "Z.h5:/pairs").startswith(
-            "--output Z.h5:/pairs/Zx is there already"
+            "--output Z.h5:/pairs/Zx exists already"
         )
 
     @pytest.mark.parametrize("output", ["Z.npz", "Z.npy", "Z.h5", "old.h5:/z"])
     def test_a_failure_on_the_way_leaves_nothing_behind(self, run, monkeypatch, output):
-        monkeypatch.setattr(projecting, "_MOST_ROWS", 50)
+        monkeypatch.setattr("knoi.cli.transform.PIECE_ROWS", 50)
         X = np.load("X_test.npy").copy()
         X[123, 4] = np.inf
         np.save("bad.npy", X)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import knoi
-from knoi.cli import tuning
-from knoi.cli.tuning import REGS
+from knoi.cli import tune
+from knoi.cli.options import METHODS
 
 FOURIER = ("tune", "X.npy", "Y.npy", "-k", "2", "--method", "fourier")
 
@@ -34,7 +34,7 @@ def test_shared_moments_give_the_model_of_a_fit_of_its_own(run_json):
     )
 
 
-@pytest.mark.parametrize("method", list(REGS))
+@pytest.mark.parametrize("method", list(METHODS))
 def test_the_command_it_ends_with_fits_the_best(run, method):
     more = ["--ranks", "20"] if method not in ("linear", "kernel") else []
     more += ["--epochs", "1", "--time", "5m"] if method in ("knoi", "dsgd") else []
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_shown_as_such(run, run_json):
     found = run_json(*tune, "--memory", "50MiB")
     assert [trial["error"] is None for trial in found["trials"]] == [True, True, False, False]
     assert found["best"]["rank"] == 20
-    assert "no room" in run(*tune, "--memory", "50MiB").out
+    assert "out of memory" in run(*tune, "--memory", "50MiB").out
 
 
 @pytest.mark.parametrize("name", ["tune.svg", "tune.png"])
@@ -114,8 +114,8 @@ def test_interrupted_it_shows_what_there_is(run, monkeypatch):
         calls.append(arguments)
         return found
 
-    found = tuning.measure(knoi.load("linear.knoi"), np.load("X.npy"), np.load("Y.npy"))
-    monkeypatch.setattr(tuning, "measure", measured)
+    found = tune.evaluate(knoi.load("linear.knoi"), np.load("X.npy"), np.load("Y.npy"))
+    monkeypatch.setattr(tune, "evaluate", measured)
     done = run("tune", "X.npy", "Y.npy", "-k", "2", "--method", "linear", "--regs", "0,1,2")
     assert done.code == 130
     assert done.err.splitlines()[-1] == "knoi: interrupted after 1 of 3 fits."

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from knoi.cli.options import Debug
-from knoi.cli.screen import examples, paragraphs
+from knoi.cli.output import examples, paragraphs
 from knoi.exceptions import InputError
 
 EXAMPLES = examples(

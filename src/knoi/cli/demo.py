@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knoi.cli.options import Debug, Quiet
-from knoi.cli.screen import examples, stepping
+from knoi.cli.output import examples, show_steps
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def demo(
     # Learning that nothing can be written there must not take the time of the demo.
     _make_folder(output)
     console = Console(quiet=quiet, highlight=False)
-    with stepping(console, N_STEPS) as step:
+    with show_steps(console, N_STEPS) as step:
         result = run_demo(samples, seed, on_step=step)
     report, model = output / "report.html", output / "model.knoi"
     result.best.model.save(model)

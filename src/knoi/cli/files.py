@@ -1,86 +1,100 @@
-"""Files a command is given: opened, and outputs known to be writable, before any long work."""
+"""Files of a command: inputs opened and outputs checked before any long work begins."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knoi.exceptions import (
-    InputError,
-    InputTypeError,
-    NonFiniteError,
-    SourceFormatError,
-    SourceNotFoundError,
-)
+from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 if TYPE_CHECKING:
+    from knoi.arrays.backend import Array
     from knoi.data.pairs import PairSource
+    from knoi.data.source import ViewSource
     from knoi.estimators.base import BaseCCA
 
 MODEL_SUFFIX = ".knoi"
 
 
+def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "BaseCCA":
+    """Load a model, to be used with the limits given, not with those it was fitted with.
+
+    Parameters
+    ----------
+    path : Path
+        The model file.
+    *data : Path or None
+        The data files of the command, to notice when the arguments are swapped.
+    usage : str
+        The order of arguments, for the error message.
+    **machine
+        Values of `memory_budget`, `n_jobs`, `device`.
+    """
+    from knoi.estimators import load
+
+    swapped = any(other is not None and other.suffix == MODEL_SUFFIX for other in data)
+    if swapped and path.suffix != MODEL_SUFFIX:
+        raise InputError(f"The model comes first, before the data: {usage}")
+    model = load(path)
+    model.set_params(**{"memory_budget": None, "n_jobs": None, "device": None, **machine})
+    return model
+
+
 def open_pairs(x: Path, y: Path, usage: str) -> "PairSource":
-    """Two views by their locators; `usage` says what should stand where a model was given."""
+    """Open two views by their locators; `usage` is shown where a model was given instead."""
     from knoi.data.pairs import PairSource
 
     for name, path in (("X", x), ("Y", y)):
         if path.suffix == MODEL_SUFFIX:
-            raise InputError(f"{name} is {str(path)!r}, a model, but data is wanted there: {usage}")
+            raise InputError(f"{name} is {str(path)!r}, a model file. Give data there: {usage}")
     return PairSource.open(os.fspath(x), os.fspath(y))
 
 
-def load_model(path: Path, *others: Path | None, usage: str, **machine: Any) -> "BaseCCA":
-    """The model of a file, to be used with what is said of the machine, not with what it was."""
-    from knoi.estimators import load
-
-    misplaced = [other for other in others if other is not None and other.suffix == MODEL_SUFFIX]
-    if misplaced and path.suffix != MODEL_SUFFIX:
-        raise InputError(f"The model comes first, before the data: {usage}")
-    model = load(path)
-    # How much memory, how many threads and which device are no part of what was learned.
-    model.set_params(memory_budget=None, n_jobs=None, device=None)
-    model.set_params(**machine)
-    return model
+def open_test_pairs(
+    test: tuple[Path, Path] | None, n_cols: tuple[int, int], opened: ExitStack
+) -> "PairSource | None":
+    """Open the pairs of `--test`, which must have the columns of the training pairs."""
+    if test is None:
+        return None
+    with prefix_errors("--test"):
+        pairs = opened.enter_context(open_pairs(*test, "--test X_TEST Y_TEST"))
+        check_columns(pairs.n_cols, n_cols)
+    return pairs
 
 
 @contextmanager
-def about(what: str) -> Iterator[None]:
-    """Errors with data in the `with` block begin with `what`."""
+def prefix_errors(option: str) -> Iterator[None]:
+    """Begin the messages of data errors raised in the `with` block with the name of an option."""
     try:
         yield
     except (InputError, SourceNotFoundError, SourceFormatError) as error:
-        kinds = (InputTypeError, NonFiniteError, InputError, SourceNotFoundError, SourceFormatError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))
-        raise kind(f"{what}: {error}") from error
+        error.args = (f"{option}: {error}",)
+        raise
 
 
 def check_columns(found: tuple[int, int], wanted: tuple[int, int]) -> None:
-    """Refuse views that are not those of a model, and say so where they are swapped."""
+    """Check that two views have the columns the model was fitted to."""
     if found == wanted:
         return
-    came = f"X has {found[0]} columns and Y has {found[1]}"
-    if found[::-1] == wanted:
-        raise InputError(
-            f"{came}, but the views fitted have {wanted[0]} and {wanted[1]}: they are swapped. "
-            "Give X first, then Y."
-        )
-    raise InputError(
-        f"{came}, but the views fitted have {wanted[0]} and {wanted[1]}. Give files with the "
-        "columns that were fitted."
+    message = (
+        f"X has {found[0]} columns and Y has {found[1]}, but the model was fitted to {wanted[0]} "
+        f"and {wanted[1]}"
     )
+    if found[::-1] == wanted:
+        raise InputError(f"{message}: they are swapped. Give X first, then Y.")
+    raise InputError(f"{message}. Give files with the columns of the training data.")
 
 
 def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) -> None:
-    """Refuse a place that cannot be written to, or that holds what is to be read."""
+    """Check that a file can be written, and is not one of the inputs."""
     if path.is_dir():
         raise InputError(f"{option} {path} is a folder. Add a file name to it.")
     folder = path.parent
     if not folder.is_dir():
-        raise InputError(f"{option} {path}: there is no folder {folder}. Make it first.")
+        raise InputError(f"{option} {path}: there is no folder {folder}. Create it first.")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise InputError(f"{option} {path} cannot be written to. Give a place that is yours.")
+        raise InputError(f"{option} {path} cannot be written to. Choose another place.")
     for given in inputs:
         if given is not None and _same_file(path, given):
             raise InputError(
@@ -89,17 +103,17 @@ def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) ->
 
 
 def check_model_output(path: Path, option: str, inputs: Sequence[Path | None]) -> None:
-    """As `check_output`; a file that is there must be a model, for it will be overwritten."""
+    """Check as `check_output` does, and that only a model file is overwritten."""
     check_output(path, option, inputs)
     if path.is_file() and path.stat().st_size and not _begins_like_a_model(path):
         raise InputError(
-            f"{option} {path} is there and is no model, so it is not overwritten. Give another "
-            "name, or remove it."
+            f"{option} {path} exists and is not a model file, so it is not overwritten. Give "
+            "another name, or remove it."
         )
 
 
 def _begins_like_a_model(path: Path) -> bool:
-    """Whether the first bytes are those of a model file; enough not to destroy something else."""
+    """Whether the first bytes are those of a model file: enough not to destroy something else."""
     with open(path, "rb") as file:
         begin = file.read(64)
     return begin[8:].startswith(b'{"__metadata__":{"knoi"')
@@ -110,3 +124,29 @@ def _same_file(output: Path, locator: Path) -> bool:
 
     path, _ = split_locator(os.fspath(locator))
     return path.exists() and output.exists() and os.path.samefile(path, output)
+
+
+class ProgressSource:
+    """A `ViewSource` that calls `report` with the number of rows read in order so far.
+
+    Reads out of order, of a sample for instance, are not counted; nor are rows taken from memory
+    without being read. Closing it leaves the view open.
+    """
+
+    def __init__(self, source: "ViewSource", report: Callable[[int], None]) -> None:
+        self.n_rows, self.n_cols, self.dtype = source.n_rows, source.n_cols, source.dtype
+        self.sparse, self.row_bytes = source.sparse, source.row_bytes
+        self.random_access, self.column_names = source.random_access, source.column_names
+        self._source, self._report = source, report
+        self._passed = 0
+
+    def read(self, start: int, stop: int) -> "Array":
+        """Read rows `start:stop` of the view."""
+        rows = self._source.read(start, stop)
+        if start in (0, self._passed):  # at 0 another pass begins
+            self._passed = stop
+            self._report(stop)
+        return rows
+
+    def close(self) -> None:
+        """Do nothing: whoever opened the view closes it."""

@@ -1,40 +1,43 @@
-"""`knoi fit`: two files in, a model out."""
+"""`knoi fit`: fit a model to two files, save it, and report how well it does."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from knoi.cli.fitting import Request, run
-from knoi.cli.methods import chosen_method, make_model, method_named
-from knoi.cli.options import (
-    Approximation,
-    AsJson,
-    Debug,
-    Device,
-    Epochs,
-    Images,
-    Jobs,
-    Kernel,
-    Labels,
-    Landmarks,
-    Memory,
-    Quiet,
-    Rank,
-    Reg,
-    Seconds,
-    Seed,
-    Settings,
-    Test,
-    Title,
-    ViewX,
-    ViewY,
-    Width,
-    invocation,
+from knoi.cli import options
+from knoi.cli.files import (
+    ProgressSource,
+    check_model_output,
+    open_pairs,
+    open_test_pairs,
+    prefix_errors,
 )
-from knoi.cli.parsing import held_out_part
-from knoi.cli.screen import examples
+from knoi.cli.output import (
+    Interrupted,
+    clock,
+    examples,
+    messages,
+    print_json,
+    results,
+    say,
+    show_rows,
+    table,
+)
+from knoi.cli.report import ReportInputs, check_report
+from knoi.cli.score import Evaluation, evaluate
+
+if TYPE_CHECKING:
+    from knoi.data.pairs import PairSource
+    from knoi.estimators.base import BaseCCA
 
 EXAMPLES = examples(
     "knoi fit X.npy Y.npy -o model.knoi",
@@ -43,14 +46,20 @@ EXAMPLES = examples(
     "knoi fit X.npy Y.npy -o model.knoi --time 10m --checkpoint run   (Ctrl-C, then --resume)",
     "knoi fit X.csv Y.csv -o model.knoi --method nystrom --kernel laplacian --reg 1e-5",
 )
+USAGE = "knoi fit X Y -o MODEL"
+DEFAULT_COMPONENTS = 10
+# By default this fraction of the pairs is held out, up to a number, if there are enough pairs.
+HELD_OUT, MOST_HELD_OUT, FEWEST_TO_SPLIT = 0.1, 10_000, 1000
+# Components listed on the screen; all of them are in the JSON document.
+LISTED = 10
 
-_OUT, _RUN = "What is written", "Long runs"
+_OUTPUT, _LONG_RUNS = "Output", "Long runs"
 
 
 def fit(
     context: typer.Context,
-    x: ViewX,
-    y: ViewY,
+    x: options.ViewX,
+    y: options.ViewY,
     output: Annotated[
         Path,
         typer.Option(
@@ -58,8 +67,8 @@ def fit(
             "-o",
             metavar="MODEL",
             show_default=False,
-            help="The model file to write; a model that is there is replaced.",
-            rich_help_panel=_OUT,
+            help="The model file to write; an existing model is replaced.",
+            rich_help_panel=_OUTPUT,
         ),
     ],
     components: Annotated[
@@ -69,73 +78,65 @@ def fit(
             "-k",
             metavar="N",
             min=1,
-            help="Dimensions to project to; by default 10, or as many as columns.",
+            help="Dimensions to project to; by default 10, or the number of columns if smaller.",
         ),
     ] = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            parser=method_named,
-            metavar="NAME",
-            help="auto (knoi; linear for --kernel linear), linear, kernel, fourier, nystrom, knoi, "
-            "dsgd.",
-        ),
-    ] = "auto",
+    method: options.MethodName = "auto",
     held_out: Annotated[
         Any,
         typer.Option(
-            parser=held_out_part,
-            metavar="PART",
-            help="Pairs kept out of the fit, to measure it on: a part (0.1) or a number of them; 0 "
-            "for none. By default a tenth, at most 10,000, of 1,000 or more, unless --test is "
-            "given.",
+            parser=options.held_out_size,
+            metavar="SIZE",
+            help="Pairs held out of the fit to score the model on: a fraction (0.1) or a number; 0 "
+            "for none. By default a tenth, at most 10,000, if there are 1,000 pairs or more and no "
+            "--test.",
         ),
     ] = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     report: Annotated[
         Path | None,
         typer.Option(
             metavar="HTML",
-            help="A page to look at: correlations, variates, retrieval, what matters.",
-            rich_help_panel=_OUT,
+            help="Write a page with correlations, variates, retrieval and important inputs.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    rank: Rank = None,
-    kernel: Kernel = None,
-    width: Width = None,
-    reg: Reg = None,
-    approximation: Approximation = None,
-    landmarks: Landmarks = None,
-    epochs: Epochs = None,
-    time: Seconds = None,
-    settings: Settings = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    rank: options.Rank = None,
+    kernel: options.Kernel = None,
+    width: options.Width = None,
+    reg: options.Reg = None,
+    approximation: options.Approximation = None,
+    landmarks: options.Landmarks = None,
+    epochs: options.Epochs = None,
+    time: options.Seconds = None,
+    settings: options.Settings = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Save the run here every minute, and when it is interrupted.",
-            rich_help_panel=_RUN,
+            rich_help_panel=_LONG_RUNS,
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the checkpoint.", rich_help_panel=_RUN),
+        typer.Option("--resume", help="Continue from the checkpoint.", rich_help_panel=_LONG_RUNS),
     ] = False,
-    test: Test = None,
-    labels: Labels = None,
-    images: Images = None,
-    title: Title = None,
-    memory: Memory = None,
-    jobs: Jobs = None,
-    device: Device = None,
-    debug: Debug = False,
+    test: options.Test = None,
+    labels: options.Labels = None,
+    images: options.Images = None,
+    title: options.Title = None,
+    memory: options.Memory = None,
+    jobs: options.Jobs = None,
+    device: options.Device = None,
+    debug: options.Debug = False,
 ) -> None:
-    """Fit a model to two files whose rows belong together, and say what it is worth.
+    """Fit a model to two files whose rows are paired, and print how well it does.
 
-    Files of any size are streamed. Without further options KNOI learns a kernel CCA until pairs
-    held out no longer gain; what is printed is measured on other pairs again.
+    Files of any size are streamed. By default KNOI learns a kernel CCA until the score on held-out
+    pairs no longer improves; the scores printed are computed on other held-out pairs.
     """
     if resume and checkpoint is None:
         raise typer.BadParameter(
@@ -147,42 +148,221 @@ def fit(
             raise typer.BadParameter(
                 "it is for the report. Add --report report.html.", param_hint=f"'{option}'"
             )
-    options = {
-        "components": components,
-        "rank": rank,
-        "kernel": kernel,
-        "width": width,
-        "reg": reg,
-        "approximation": approximation,
-        "landmarks": landmarks,
-        "epochs": epochs,
-        "time": time,
-        "checkpoint": None if checkpoint is None else os.fspath(checkpoint),
-        "seed": seed,
-        "memory": memory,
-        "jobs": jobs,
-        "device": device,
-        "verbose": not quiet,
-    }
-    name = chosen_method(method, options)
-    run(
-        Request(
-            x=x,
-            y=y,
-            output=output,
-            model=make_model(name, options, dict(settings or ())),
-            method=name,
-            components=components or dict(settings or ()).get("n_components"),
-            seed=seed,
-            held_out=held_out,
-            test=test,
-            resume=resume,
-            report=report,
-            labels=labels,
-            images=tuple(images or ()),
-            title=title,
-            as_json=as_json,
-            quiet=quiet,
-            typed=invocation(context),
-        )
+    # The options of the estimator, from `components` to `device`, are taken from the context.
+    chosen, others = options.estimator_options(context), dict(settings or ())
+    method = options.resolve_method(method, chosen)
+    model = options.make_model(method, chosen, others, verbose=not quiet)
+    typed, console = options.invocation(context), messages(quiet)
+    _check_outputs(output, report, (x, y, *(test or ()), labels))
+    with ExitStack() as opened:
+        pairs = opened.enter_context(open_pairs(x, y, USAGE))
+        test_pairs = open_test_pairs(test, pairs.n_cols, opened)
+        train, held_out_pairs = _split(pairs, held_out, seed, test_pairs)
+        # With both, the pairs of --test are scored; those held out are only left out of the fit.
+        scored = held_out_pairs if test_pairs is None else test_pairs
+        inputs = None
+        if report is not None:
+            inputs = ReportInputs.check(
+                pairs, scored, labels, images, title, seed, held_out=test_pairs is None
+            )
+        if components is None and "n_components" not in others:
+            model.set_params(n_components=min(DEFAULT_COMPONENTS, *pairs.n_cols))
+        seconds = _train(model, train, scored, method, resume, typed, console)
+        if "verbose" in model.get_params(deep=False):
+            model.set_params(verbose=None)  # how this run was shown is not part of the model
+        model.save(output)
+        evaluation = None if scored is None else evaluate(model, *scored.views())
+        if inputs is not None and report is not None:
+            say(console, "Writing the report")
+            facts = [("X", str(x)), ("Y", str(y)), ("model", str(output))]
+            facts.append(("time to fit", clock(seconds)))
+            inputs.write(report, model, train, facts, typed.command())
+    result = FitResult(
+        model, output, report, typed, train.n_rows, train.n_cols, seconds, evaluation
     )
+    if as_json:
+        print_json(result.document())
+    else:
+        result.print(results(quiet))
+
+
+def _check_outputs(output: Path, report: Path | None, inputs: tuple[Path | None, ...]) -> None:
+    check_model_output(output, "--output", inputs)
+    if report is None:
+        return
+    check_report(report, "--report", inputs)
+    if os.path.realpath(report) == os.path.realpath(output):
+        raise typer.BadParameter(
+            "it is also the model file. Give another name.", param_hint="'--report'"
+        )
+
+
+def _split(
+    pairs: "PairSource", held_out: int | float | None, seed: int, test: "PairSource | None"
+) -> tuple["PairSource", "PairSource | None"]:
+    """Split into training pairs and held-out pairs."""
+    from knoi.arrays.random import FIT_SPLIT, Purpose, derived_seed
+
+    if held_out is None:
+        few = pairs.n_rows < FEWEST_TO_SPLIT or test is not None
+        held_out = 0 if few else min(int(HELD_OUT * pairs.n_rows), MOST_HELD_OUT)
+    if not held_out:
+        return pairs, None
+    with prefix_errors("--held-out"):
+        return pairs.split(held_out, derived_seed(seed, Purpose.PARTS, FIT_SPLIT))
+
+
+def _train(
+    model: "BaseCCA",
+    train: "PairSource",
+    scored: "PairSource | None",
+    method: str,
+    resume: bool,
+    typed: options.Invocation,
+    console: Console,
+) -> float:
+    """Fit the model and return the seconds it took."""
+    what = (
+        f"Fitting {type(model).__name__}: {model.n_components} components of {train.n_rows:,} "
+        f"pairs, {train.n_cols[0]} + {train.n_cols[1]} columns"
+    )
+    if scored is not None:
+        what += f"; {scored.n_rows:,} more to score it on"
+    X, Y = train.views()
+    began = perf_counter()
+    if options.METHODS[method].minibatches:
+        say(console, what)
+        with log_to_console(console), _explain_interrupt(model, typed):
+            _explain_checkpoint(model, resume, console)
+            model.fit(X, Y, **({"resume": True} if resume else {}))
+    else:
+        n_rows = None if X.random_access else train.n_rows
+        with show_rows(console, what, n_rows, then="solving") as show:
+            model.fit(ProgressSource(X, show), Y)
+    return perf_counter() - began
+
+
+def _checkpoint_of(model: "BaseCCA") -> tuple[str | None, bool]:
+    """Return the checkpoint directory of a model, and whether a checkpoint is there."""
+    from knoi.callbacks.checkpoint import FILE_NAME
+
+    directory = model.get_params(deep=False).get("checkpoint")
+    return directory, directory is not None and (Path(directory) / FILE_NAME).exists()
+
+
+def _explain_checkpoint(model: "BaseCCA", resume: bool, console: Console) -> None:
+    directory, exists = _checkpoint_of(model)
+    if exists and not resume:
+        say(console, f"Replacing the run in {directory}; --resume would continue it")
+    if directory is not None and resume and not exists:
+        say(console, f"There is no checkpoint in {directory} yet: starting from the beginning")
+
+
+@contextmanager
+def _explain_interrupt(model: "BaseCCA", typed: options.Invocation) -> Iterator[None]:
+    """Print how to continue when training is stopped by Ctrl-C or SIGTERM."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = stop.code if isinstance(stop, SystemExit) else 130
+        directory, exists = _checkpoint_of(model)
+        if directory is None:
+            message = "interrupted; nothing was saved. Use --checkpoint DIR to be able to resume."
+        elif exists:
+            message = f"interrupted; to continue: {typed.command('--resume')}"
+        else:
+            message = f"interrupted before the first step; no checkpoint was saved in {directory}."
+        raise Interrupted(message, code if isinstance(code, int) else 1) from None
+
+
+@contextmanager
+def log_to_console(console: Console) -> Iterator[None]:
+    """Print what the library logs, such as which approximation it chooses and why."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(console, record.getMessage())
+
+    logger = logging.getLogger("knoi")
+    handler, level = Handler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A fitted model and what `knoi fit` says about it."""
+
+    model: "BaseCCA"
+    output: Path
+    report: Path | None
+    typed: options.Invocation
+    n_rows: int
+    n_cols: tuple[int, int]
+    seconds: float
+    held_out: Evaluation | None
+
+    def document(self) -> dict[str, Any]:
+        """Return everything, for JSON."""
+        from knoi.arrays.backend import peak_memory
+        from knoi.estimators.base import portable
+
+        model = self.model
+        document: dict[str, Any] = {
+            "model": str(self.output),
+            "report": None if self.report is None else str(self.report),
+            "command": self.typed.command(),
+            "method": type(model).__name__,
+            "parameters": {k: portable(v) for k, v in model.get_params(deep=False).items()},
+            "rows": self.n_rows,
+            "columns": list(self.n_cols),
+            "seconds": self.seconds,
+            "peak_memory_bytes": peak_memory(),
+            "training": {
+                "total_correlation": float(model.correlations_.sum()),
+                "correlations": model.correlations_,
+            },
+            "held_out": None if self.held_out is None else self.held_out.document(),
+        }
+        for name in ("stopped_", "n_samples_seen_", "history_"):
+            if hasattr(model, name):
+                document[name.rstrip("_")] = getattr(model, name)
+        return document
+
+    def print(self, console: Console) -> None:
+        """Print correlations, files written, and what to do next."""
+        console.print(self._table())
+        say(console, f"Model:  {self.output} (fitted in {clock(self.seconds)})")
+        if self.report is not None:
+            say(console, f"Report: {self.report}")
+        if self.held_out is None:
+            say(
+                console,
+                "In-sample correlations are optimistic. To score the model on other pairs: "
+                f"knoi score {self.output} X_TEST Y_TEST",
+            )
+        stopped = getattr(self.model, "stopped_", None)
+        if stopped == "out of time" and getattr(self.model, "checkpoint", None):
+            say(console, f"Time is up; to train on: {self.typed.command('--resume')}")
+
+    def _table(self) -> Table:
+        columns = {"training": self.model.correlations_}
+        if self.held_out is not None:
+            columns[f"{self.held_out.n_rows:,} held-out pairs"] = self.held_out.fitted
+        L = len(self.model.correlations_)
+        made = table("component", *columns)
+        for i in range(min(L, LISTED)):
+            made.add_row(str(i + 1), *(f"{rho[i]:.3f}" for rho in columns.values()))
+        if L > LISTED:
+            made.add_row("...", *("" for _ in columns), style="dim")
+        made.add_section()
+        totals = (f"{rho.sum():.2f}" for rho in columns.values())
+        made.add_row(f"total, at most {L}", *totals, style="bold")
+        if self.held_out is not None:
+            made.add_row("total, refit", "-", f"{self.held_out.total_refit:.2f}")
+        return made

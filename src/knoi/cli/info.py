@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knoi.cli.options import AsJson, Debug, Model
-from knoi.cli.screen import examples, facts_table, print_json, results
+from knoi.cli.output import examples, facts_table, print_json, results
 
 if TYPE_CHECKING:
     from knoi.estimators.base import BaseCCA

@@ -1,27 +1,331 @@
-"""Options that several commands share, and what was typed as one."""
+"""What can be typed: the methods, the parsers of option values, and the options commands share.
 
+Nothing heavy is imported at the top: `knoi --help` and shell completion load every command.
+"""
+
+import inspect
+import json
+import math
+import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from knoi.cli.parsing import image_size, memory_size, number_or, pair_of, seconds, setting, word
+from knoi.arrays.blocks import parse_bytes
+from knoi.exceptions import InputError
 
-# Read by `main` from the arguments themselves, since it must work even where parsing fails.
+if TYPE_CHECKING:
+    from knoi.estimators.base import BaseCCA
+
+Value = TypeVar("Value")
+
+
+# --- Methods: adding one takes an entry here --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Method:
+    """A value of `--method`.
+
+    Attributes
+    ----------
+    estimator : str
+        Name of the class in `knoi`.
+    regs : tuple
+        Regularisations that `knoi tune` tries by default.
+    minibatches : bool
+        Trains in steps: prints its own progress, and can save and resume checkpoints.
+    """
+
+    estimator: str
+    regs: tuple[float | str, ...]
+    minibatches: bool = False
+
+
+METHODS = {
+    "linear": Method("LinearCCA", regs=(0.0, 1e-6, 1e-4, 1e-2)),
+    "kernel": Method("KernelCCA", regs=(1e-5, 1e-4, 1e-3, 1e-2)),
+    "fourier": Method("FourierCCA", regs=(1e-7, 1e-6, 1e-5, 1e-4)),
+    "nystrom": Method("NystromCCA", regs=(1e-7, 1e-6, 1e-5, 1e-4)),
+    "knoi": Method("KNOI", regs=("auto",), minibatches=True),
+    "dsgd": Method("DoublyStochasticCCA", regs=(0.0,), minibatches=True),
+}
+
+# Options that set a parameter of the estimator, and the name of that parameter.
+PARAMETERS = {
+    "components": "n_components",
+    "rank": "rank",
+    "kernel": "kernel",
+    "width": "width",
+    "reg": "reg",
+    "approximation": "approximation",
+    "landmarks": "landmarks",
+    "epochs": "epochs",
+    "time": "max_time",
+    "checkpoint": "checkpoint",
+    "seed": "random_state",
+    "memory": "memory_budget",
+    "jobs": "n_jobs",
+    "device": "device",
+}
+
+
+def estimator_options(context: typer.Context) -> dict[str, Any]:
+    """Values of the options in `PARAMETERS` that the command has; None where not given."""
+    return {name: context.params[name] for name in PARAMETERS if name in context.params}
+
+
+def method_name(name: str) -> str:
+    """Parse a method, or auto."""
+    if name not in ("auto", *METHODS):
+        raise typer.BadParameter(f"there is no method {name!r}. Choose auto, {', '.join(METHODS)}.")
+    return name
+
+
+def resolve_method(method: str, options: Mapping[str, Any]) -> str:
+    """Resolve auto: KNOI, or linear for the linear kernel if linear CCA takes all the options."""
+    if method != "auto":
+        return method
+    linear = options.get("kernel") in ("linear", ("linear", "linear"))
+    known = _parameters("linear")
+    given = {name for name, value in options.items() if value is not None} - {"kernel", "seed"}
+    return "linear" if linear and all(PARAMETERS[name] in known for name in given) else "knoi"
+
+
+def make_model(
+    method: str, options: Mapping[str, Any], settings: Mapping[str, Any], verbose: bool = False
+) -> "BaseCCA":
+    """Create the estimator of a method.
+
+    Parameters
+    ----------
+    method : str
+        A key of `METHODS`.
+    options : mapping
+        Values of options by their names, without dashes; None where an option was not given.
+    settings : mapping
+        Further parameters by the names of the estimator.
+    verbose : bool
+        Print progress, for estimators that have the parameter.
+    """
+    import knoi
+    from knoi.checks import one_per_view
+    from knoi.kernels import resolve
+
+    known = _parameters(method)
+    if options.get("kernel") is not None:  # a wrong name is an error before any data is opened
+        one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
+    parameters: dict[str, Any] = {"verbose": verbose} if "verbose" in known else {}
+    for name, value in options.items():
+        if value is None or (method == "linear" and (name, value) == ("kernel", "linear")):
+            continue
+        if PARAMETERS[name] in known:
+            parameters[PARAMETERS[name]] = value
+        elif name != "seed":  # it has a default, so it is given to every method
+            takers = [other for other in METHODS if PARAMETERS[name] in _parameters(other)]
+            raise typer.BadParameter(
+                f"--method {method} has no --{name}; it is for {', '.join(takers)}.",
+                param_hint=f"'--{name}'",
+            )
+    estimator = METHODS[method].estimator
+    for name in settings:
+        if name not in known:
+            raise typer.BadParameter(
+                f"{estimator} has no parameter {name!r}. It has: {', '.join(known)}.",
+                param_hint="'--set'",
+            )
+    model: BaseCCA = getattr(knoi, estimator)(**{**parameters, **settings})
+    return model
+
+
+def _parameters(method: str) -> list[str]:
+    import knoi
+
+    return list(inspect.signature(getattr(knoi, METHODS[method].estimator)).parameters)
+
+
+# --- Parsers of values ------------------------------------------------------------------------
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+def seconds(text: str) -> float:
+    """Parse a duration: 90, 90s, 10m, 1h30m."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    parts = [0.0 if part is None else float(part) for part in match.groups()] if match else []
+    total = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=bool(parts)))
+    if not total:
+        raise typer.BadParameter(f"{text!r} is not a duration. Wanted e.g. 90s, 10m or 1h30m.")
+    return total
+
+
+def memory_size(text: str) -> str:
+    """Check a size in bytes; the text itself is what estimators take."""
+    try:
+        parse_bytes(text)
+    except InputError:
+        raise typer.BadParameter(f"{text!r} is not a size. Wanted e.g. 500MB or 4GiB.") from None
+    return text
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Parse HEIGHTxWIDTH."""
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    if match is None or 0 in (int(match[1]), int(match[2])):
+        raise typer.BadParameter(f"{text!r} is not a size. Wanted height x width, e.g. 28x14.")
+    return int(match[1]), int(match[2])
+
+
+def word(text: str) -> str:
+    """Parse a name."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty. Give a name.")
+    return text.strip()
+
+
+def number_or(name: str) -> Callable[[str], Any]:
+    """Return the parser of a number >= 0, or of the one name that may replace it."""
+
+    def parse(text: str) -> Any:
+        return name if text.strip() == name else nonnegative(text, f"a number, or {name}")
+
+    return parse
+
+
+def nonnegative(text: str, wanted: str = "a number") -> float:
+    """Parse a finite number >= 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise typer.BadParameter(f"{text!r}: wanted {wanted}, at least 0.")
+    return number
+
+
+def count(text: str) -> int:
+    """Parse a whole number >= 1."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"{text!r}: wanted a whole number, at least 1.")
+    return int(text)
+
+
+def pair_of(one: Callable[[str], Value]) -> Callable[[str], Any]:
+    """Return the parser of one value for both views, or of two as X:Y."""
+
+    def parse(text: str) -> Any:
+        parts = text.split(":")
+        if len(parts) > 2:
+            raise typer.BadParameter(
+                f"{text!r} has {len(parts)} parts. Wanted one value, or two as X:Y."
+            )
+        values = [one(part) for part in parts]
+        return values[0] if len(values) == 1 else (values[0], values[1])
+
+    return parse
+
+
+def list_of(one: Callable[[str], Value]) -> Callable[[str], list[Value]]:
+    """Return the parser of values separated by commas."""
+    return lambda text: [one(part) for part in text.split(",")]
+
+
+def row_numbers(text: str) -> list[int]:
+    """Parse row numbers from 0: 0,5,10-20, both ends of a range included."""
+    rows: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
+            raise typer.BadParameter(
+                f"{part!r} is not a row number. Wanted numbers from 0 and ranges, e.g. 0,5,10-20."
+            )
+        first = int(match[1])
+        rows.extend(range(first, (first if match[2] is None else int(match[2])) + 1))
+    return list(dict.fromkeys(rows))
+
+
+def held_out_size(text: str) -> int | float:
+    """Parse how much to hold out: a number of rows, or a fraction of them; 0 for none."""
+    number = nonnegative(text, "a fraction of the rows such as 0.1, or a number of rows")
+    if number < 1:
+        return number
+    if number != int(number):
+        raise typer.BadParameter(
+            f"{text!r}: wanted a fraction of the rows below 1, such as 0.1, or a whole number of "
+            "rows."
+        )
+    return int(number)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A width as a multiple of the median distance."""
+
+    times: float
+
+
+def width_or_factor(text: str) -> float | Factor:
+    """Parse a width: a number, a multiple of the median (0.5x), or median."""
+    stripped = text.strip()
+    if stripped == "median":
+        return Factor(1.0)
+    number = nonnegative(stripped.removesuffix("x"), "a number, or a multiple such as 0.5x")
+    if number == 0:
+        raise typer.BadParameter(f"{text!r}: wanted a width above 0.")
+    return Factor(number) if stripped.endswith("x") else number
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Parse NAME=VALUE, the value as JSON or as text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise typer.BadParameter(f"{text!r}: wanted NAME=VALUE, e.g. momentum=0.99.")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None if value.strip().lower() == "none" else value.strip()
+    return name.strip(), tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+def choice(*known: str) -> Callable[[str], str]:
+    """Return the parser of one of these words."""
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(f"{text!r}: wanted {' or '.join(known)}.")
+        return text
+
+    return parse
+
+
+def as_typed(value: Any) -> str:
+    """Format a value, or a pair of them, as it is typed."""
+    values = value if isinstance(value, list | tuple) else (value,)
+    return ":".join(f"{one:.6g}" if isinstance(one, float) else str(one) for one in values)
+
+
+# --- Options that several commands share ------------------------------------------------------
+
+# `main` reads it from the arguments themselves, since it must work even where parsing fails.
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document, and nothing else.")
 ]
 
-SOURCES = (
-    ".npy, .npz, .h5:/DATASET, .zarr, .parquet, .csv, .tsv (either gzipped, too) or .mat; "
-    "PATH:NAME picks an array, or columns, of a file that holds several."
-)
 ViewX = Annotated[
-    Path, typer.Argument(metavar="X", show_default=False, help=f"One view: {SOURCES}")
+    Path,
+    typer.Argument(
+        metavar="X",
+        show_default=False,
+        help="One view: .npy, .npz, .h5:/DATASET, .zarr, .parquet, .csv, .tsv (also gzipped) or "
+        ".mat; PATH:NAME selects an array or columns of a file that holds several.",
+    ),
 ]
 ViewY = Annotated[
     Path, typer.Argument(metavar="Y", show_default=False, help="The other view, row by row.")
@@ -30,157 +334,131 @@ Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", show_default=False, help="A model file, as `knoi fit` writes."),
 ]
-
-Components = Annotated[
-    int, typer.Option("--components", "-k", metavar="N", min=1, help="Dimensions to project to.")
-]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Makes the run repeatable.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        parser=method_name,
+        metavar="NAME",
+        help=f"auto (knoi; linear for --kernel linear), {', '.join(METHODS)}.",
+    ),
+]
 
-_FIT = "How to fit"
+_fitting = partial(typer.Option, rich_help_panel="How to fit")
 Kernel = Annotated[
     Any,
-    typer.Option(
+    _fitting(
         parser=pair_of(word),
         metavar="NAME",
-        help="rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y, one for each.",
-        rich_help_panel=_FIT,
+        help="rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y sets one per "
+        "view.",
     ),
 ]
 Rank = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="Features a view: more is better and slower.", rich_help_panel=_FIT
-    ),
+    _fitting(metavar="N", min=1, help="Features per view: more is better and slower."),
 ]
 Width = Annotated[
     Any,
-    typer.Option(
+    _fitting(
         parser=pair_of(number_or("median")),
         metavar="W",
-        help="Length scale of the kernel: a number or median (the default); X:Y, one for each.",
-        rich_help_panel=_FIT,
+        help="Length scale of the kernel: a number or median (the default); X:Y sets one per view.",
     ),
 ]
 Reg = Annotated[
     Any,
-    typer.Option(
+    _fitting(
         parser=pair_of(number_or("auto")),
         metavar="R",
-        help="Regularisation, relative to the variance of a view; X:Y, one for each.",
-        rich_help_panel=_FIT,
+        help="Regularisation, relative to the variance of a view; X:Y sets one per view.",
     ),
 ]
 Approximation = Annotated[
     Any,
-    typer.Option(
+    _fitting(
         parser=pair_of(word),
         metavar="NAME",
-        help="Features that stand for the kernel: nystrom, fourier, random (suits the kernel), ...",
-        rich_help_panel=_FIT,
+        help="Features that approximate the kernel: nystrom, fourier, random (chosen to suit the "
+        "kernel), ...",
     ),
 ]
 Landmarks = Annotated[
     str | None,
-    typer.Option(
+    _fitting(
         metavar="NAME",
-        help="How nystrom features choose their rows: uniform, kmeans, leverage, ...",
-        rich_help_panel=_FIT,
+        help="How nystrom features choose their landmarks: uniform, kmeans, leverage, ...",
     ),
 ]
-Epochs = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Passes over the data.", rich_help_panel=_FIT),
+Epochs = Annotated[int | None, _fitting(metavar="N", min=1, help="Passes over the data.")]
+Seconds = Annotated[
+    float | None,
+    _fitting(
+        "--time", parser=seconds, metavar="TIME", help="Stop training after 90s, 10m or 1h30m."
+    ),
 ]
 Settings = Annotated[
     list[Any] | None,
-    typer.Option(
+    _fitting(
         "--set",
         parser=setting,
         metavar="NAME=VALUE",
         help="Any other parameter of the Python class, e.g. --set momentum=0.99; may be repeated.",
-        rich_help_panel=_FIT,
     ),
 ]
 
-_MACHINE = "The machine"
+_machine = partial(typer.Option, rich_help_panel="The machine")
 Memory = Annotated[
     str | None,
-    typer.Option(
+    _machine(
         parser=memory_size,
         metavar="SIZE",
-        help="Memory to keep to, e.g. 4GiB; by default half of what is free.",
-        rich_help_panel=_MACHINE,
+        help="Memory limit, e.g. 4GiB; by default half of the free memory.",
     ),
 ]
-Jobs = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Threads; by default every core.", rich_help_panel=_MACHINE),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="cpu or cuda, by torch.", rich_help_panel=_MACHINE),
-]
+Jobs = Annotated[int | None, _machine(metavar="N", help="Threads; by default every core.")]
+Device = Annotated[str | None, _machine(metavar="NAME", help="cpu or cuda (needs torch).")]
 
-_REPORT = "The report"
+_report = partial(typer.Option, rich_help_panel="The report")
 Test = Annotated[
     tuple[Path, Path] | None,
-    typer.Option(
-        "--test",
-        metavar="X_TEST Y_TEST",
-        help="Two files of pairs that were not fitted to.",
-        rich_help_panel=_REPORT,
+    _report(
+        "--test", metavar="X_TEST Y_TEST", help="Two files of pairs that are not used for the fit."
     ),
 ]
 Labels = Annotated[
     Path | None,
-    typer.Option(
+    _report(
         metavar="FILE",
-        help="What each row is, to colour the report by: a text a line, or one array or column of "
-        "any format that a view may have.",
-        rich_help_panel=_REPORT,
+        help="A label for each row, to colour the report by: one per line of a text file, or one "
+        "array or column of any format that a view may have.",
     ),
 ]
 Images = Annotated[
     list[Any] | None,
-    typer.Option(
+    _report(
         "--images",
         parser=image_size,
         metavar="HxW",
-        help="Rows are pictures of this height and width; given twice, for X and for Y.",
-        rich_help_panel=_REPORT,
+        help="Rows are images of this height and width; give it twice if X and Y differ.",
     ),
 ]
-Title = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Heading of the report.", rich_help_panel=_REPORT),
-]
-Seconds = Annotated[
-    float | None,
-    typer.Option(
-        "--time",
-        parser=seconds,
-        metavar="TIME",
-        help="Stop training after 90s, 10m or 1h30m.",
-        rich_help_panel=_FIT,
-    ),
-]
+Title = Annotated[str | None, _report(metavar="TEXT", help="Heading of the report.")]
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What was typed."""
+    """The arguments that were typed."""
 
     arguments: tuple[str, ...]
 
     def command(self, *more: str) -> str:
-        """The command line, ready to be pasted, with what is to be added to it."""
+        """Return the command line, ready to be pasted, with further arguments."""
         added = (argument for argument in more if argument not in self.arguments)
         return shlex.join(["knoi", *self.arguments, *added])
 
 
 def invocation(context: typer.Context) -> Invocation:
-    """What was typed; the bare command where nothing was, as in a test."""
+    """Return what was typed; the bare command where `main` was not used."""
     typed = context.obj
-    if isinstance(typed, Invocation):
-        return typed
-    return Invocation((context.info_name or "",))
+    return typed if isinstance(typed, Invocation) else Invocation((context.info_name or "",))

@@ -1,7 +1,7 @@
-"""The program `knoi`: its commands, and how whatever goes wrong becomes one line and a code.
+"""The program `knoi`: registers the commands, and turns errors into one line and an exit code.
 
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 it could not be done, 2 the
-command was not understood, 130 interrupted (143 by SIGTERM).
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 the command was not
+understood, 130 interrupted by Ctrl-C, 143 by SIGTERM.
 """
 
 import os
@@ -14,43 +14,27 @@ from typing import Annotated, Any
 import typer
 
 from knoi import __version__
+from knoi.cli import demo, fit, info, report, retrieve, score, transform, tune
 from knoi.cli.bench import bench
-from knoi.cli.demo import EXAMPLES as DEMO
-from knoi.cli.demo import demo
-from knoi.cli.fit import EXAMPLES as FIT
-from knoi.cli.fit import fit
-from knoi.cli.info import EXAMPLES as INFO
-from knoi.cli.info import info
-from knoi.cli.options import Debug, Invocation
-from knoi.cli.report import EXAMPLES as REPORT
-from knoi.cli.report import report
-from knoi.cli.retrieve import EXAMPLES as RETRIEVE
-from knoi.cli.retrieve import retrieve
-from knoi.cli.score import EXAMPLES as SCORE
-from knoi.cli.score import score
-from knoi.cli.screen import paragraphs
-from knoi.cli.stopped import Stopped
-from knoi.cli.transform import EXAMPLES as TRANSFORM
-from knoi.cli.transform import transform
-from knoi.cli.tune import EXAMPLES as TUNE
-from knoi.cli.tune import tune
+from knoi.cli.options import PARAMETERS, Debug, Invocation
+from knoi.cli.output import Interrupted, paragraphs
 from knoi.exceptions import InSampleWarning, KnoiError
 
-# Every complaint about the command itself derives from it, whichever click typer was built on.
+# The base class of every error about the command line itself, in any version of typer.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(add_completion=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
-# Their modules import nothing heavy at the top: `knoi --help` and completion load them all.
+# These modules import nothing heavy at the top: `knoi --help` and completion load them all.
 for _command, _examples in (
-    (fit, FIT),
-    (transform, TRANSFORM),
-    (score, SCORE),
-    (retrieve, RETRIEVE),
-    (tune, TUNE),
-    (report, REPORT),
-    (info, INFO),
-    (demo, DEMO),
+    (fit.fit, fit.EXAMPLES),
+    (transform.transform, transform.EXAMPLES),
+    (score.score, score.EXAMPLES),
+    (retrieve.retrieve, retrieve.EXAMPLES),
+    (tune.tune, tune.EXAMPLES),
+    (report.report, report.EXAMPLES),
+    (info.info, info.EXAMPLES),
+    (demo.demo, demo.EXAMPLES),
 ):
     app.command(help=paragraphs(_command.__doc__), epilog=_examples)(_command)
 app.add_typer(bench, name="bench")
@@ -62,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     try:
         with warnings.catch_warnings():
-            # Said once, and in one line; by default Python would show a line of our source, too.
+            # Once, and in one line: by default Python would print a line of our source, too.
             warnings.simplefilter("always", InSampleWarning)
             warnings.showwarning = _show_warning
             code = app(
@@ -71,17 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
                 obj=Invocation(tuple(arguments)),
             )
-            sys.stdout.flush()  # here, where a closed pipe can be dealt with
+            sys.stdout.flush()  # here, where a closed pipe can be handled
     except _UsageError as error:
         if debug:
             raise
         message = error.format_message().rstrip(".")
         where = "knoi" if error.ctx is None else error.ctx.command_path
         return _fail(f"{message}. Options and examples: {where} --help", 2)
-    except Stopped as error:
+    except Interrupted as error:
         return _fail(str(error), error.code)
     except BrokenPipeError:
-        # Who reads has had enough, as `head` has. Nothing more can be said there.
+        # The reader, `head` for instance, has closed the pipe. Nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except (KnoiError, OSError) as error:
@@ -92,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _fail(
-            f"the memory is full ({error}). Give a bound by --memory, such as half of what the "
-            "machine has, or lower --rank.",
+            f"out of memory ({error}). Set a limit with --memory, such as half of the machine's "
+            "memory, or lower --rank.",
             1,
         )
     if code == 130:
@@ -113,28 +97,21 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 def _with_notes(error: BaseException) -> str:
-    said = [str(error), *getattr(error, "__notes__", ())]
-    return " ".join(text if text.endswith((".", "]", "'")) else f"{text}." for text in said)
+    parts = [str(error), *getattr(error, "__notes__", ())]
+    return " ".join(text if text.endswith((".", "]", "'")) else f"{text}." for text in parts)
 
 
-# Parameters of the estimators that have another name here.
-_OPTIONS = {
-    "n_components": "--components",
-    "memory_budget": "--memory",
-    "random_state": "--seed",
-    "max_time": "--time",
-    "n_jobs": "--jobs",
-    "n_permutations": "--permutations",
-}
-_SAME = "rank|kernel|width|reg|approximation|landmarks|epochs|checkpoint|device"
+_OPTIONS = {parameter: f"--{option}" for option, parameter in PARAMETERS.items()}
+_OPTIONS |= {"n_permutations": "--permutations"}
+# Names shared by the library and the command line can be ordinary words of a message.
+_RENAMED = [name for name, option in _OPTIONS.items() if option != f"--{name}"]
 
 
 def in_options(message: str) -> str:
-    """A message of the library in the words of the command line: `rank=3` becomes `--rank 3`."""
+    """Rewrite a message of the library for the command line: `rank=3` becomes `--rank 3`."""
     message = message.replace("resume=True", "--resume")
     message = re.sub(rf"\b({'|'.join(_OPTIONS)})=", lambda m: f"{_OPTIONS[m[1]]} ", message)
-    message = re.sub(rf"\b({'|'.join(_OPTIONS)})\b", lambda m: _OPTIONS[m[1]], message)
-    return re.sub(rf"\b({_SAME})=", r"--\1 ", message)
+    return re.sub(rf"\b({'|'.join(_RENAMED)})\b", lambda m: _OPTIONS[m[1]], message)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,29 +1,21 @@
-"""`knoi report`: a page about a model that is there already."""
+"""`knoi report`: an HTML page about a fitted model; also what `knoi fit --report` needs for it."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from knoi.cli.files import about, check_columns, load_model, open_pairs
-from knoi.cli.options import (
-    Debug,
-    Device,
-    Images,
-    Jobs,
-    Labels,
-    Memory,
-    Model,
-    Quiet,
-    Seed,
-    Test,
-    Title,
-    ViewX,
-    ViewY,
-    invocation,
-)
-from knoi.cli.screen import examples, remarks, results, say
+from knoi.cli import options
+from knoi.cli.files import check_columns, check_output, load_model, open_pairs, open_test_pairs
+from knoi.cli.output import examples, messages, results, say
+from knoi.exceptions import InputError
+
+if TYPE_CHECKING:
+    from knoi.data.pairs import PairSource
+    from knoi.estimators.base import BaseCCA
 
 EXAMPLES = examples(
     "knoi report model.knoi X.npy Y.npy -o report.html --test X_test.npy Y_test.npy",
@@ -31,57 +23,144 @@ EXAMPLES = examples(
 )
 USAGE = "knoi report MODEL X Y -o report.html"
 
+Size = tuple[int, int]
+
 
 def report(
     context: typer.Context,
-    model: Model,
-    x: ViewX,
-    y: ViewY,
+    model: options.Model,
+    x: options.ViewX,
+    y: options.ViewY,
     output: Annotated[
         Path,
         typer.Option(
             "--output", "-o", metavar="HTML", show_default=False, help="The page to write."
         ),
     ],
-    seed: Seed = 0,
-    test: Test = None,
-    labels: Labels = None,
-    images: Images = None,
-    title: Title = None,
-    memory: Memory = None,
-    jobs: Jobs = None,
-    device: Device = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    seed: options.Seed = 0,
+    test: options.Test = None,
+    labels: options.Labels = None,
+    images: options.Images = None,
+    title: options.Title = None,
+    memory: options.Memory = None,
+    jobs: options.Jobs = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
 ) -> None:
-    """Write a page about a model, to look at in any browser.
+    """Write an HTML page about a model, to open in any browser.
 
-    X and Y are the pairs it was fitted to. Give --test pairs that it was not fitted to: without
-    them the page can show only how well the model knows what it has seen.
+    X and Y are the pairs it was fitted to. Use --test to add pairs that it was not fitted to:
+    without them the page can show in-sample results only.
     """
-    from knoi.cli.reporting import Shown, check_report
-
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
-    check_report(output, (model, x, y, *(test or ()), labels))
+    check_report(output, "--output", (model, x, y, *(test or ()), labels))
     columns = fitted.n_features_in_, fitted.n_features_y_
     with ExitStack() as opened:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         check_columns(pairs.n_cols, columns)
-        others = None
-        if test is not None:
-            with about("--test"):
-                others = opened.enter_context(open_pairs(*test, "--test X_TEST Y_TEST"))
-                check_columns(others.n_cols, columns)
-        shown = Shown.checked(
-            pairs,
-            others,
-            held_out=False,
-            labels=labels,
-            images=tuple(images or ()),
-            title=title,
-            seed=seed,
-        )
-        say(remarks(quiet), f"Writing the report of {model}")
+        others = open_test_pairs(test, columns, opened)
+        inputs = ReportInputs.check(pairs, others, labels, images, title, seed)
+        say(messages(quiet), f"Writing the report on {model}")
         facts = [("model", str(model)), ("X", str(x)), ("Y", str(y))]
-        shown.write(output, fitted, pairs, facts, invocation(context).command())
+        inputs.write(output, fitted, pairs, facts, options.invocation(context).command())
     say(results(quiet), f"Report: {output}")
+
+
+def check_report(path: Path, option: str, inputs: Sequence[Path | None]) -> None:
+    """Check that a report can be made and written there."""
+    from knoi.data.optional import require
+
+    check_output(path, option, inputs)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{option} {path}: it is a web page. Give a name that ends in .html.")
+    require("plotly", "report", "the report")
+
+
+@dataclass(frozen=True)
+class ReportInputs:
+    """What a report shows besides the model, checked before any long work.
+
+    Attributes
+    ----------
+    test : PairSource or None
+        Pairs that were not fitted to.
+    labels : array or None
+        Labels of the rows shown: of `test` if there is one, else of the training rows.
+    images : pair of sizes or None
+        Height and width of the images that rows of X and of Y are.
+    """
+
+    test: "PairSource | None"
+    labels: Any
+    images: tuple[Size, Size] | None
+    title: str | None
+    seed: int
+
+    @classmethod
+    def check(
+        cls,
+        pairs: "PairSource",
+        test: "PairSource | None",
+        labels: Path | None,
+        images: Sequence[Size] | None,
+        title: str | None,
+        seed: int,
+        *,
+        held_out: bool = False,
+    ) -> "ReportInputs":
+        """Read the labels and check everything; `held_out` means that `test` is part of `pairs`."""
+        of_rows = None
+        if labels is not None:
+            from knoi.cli.labels import read_labels
+
+            if test is None or held_out:
+                of_rows = read_labels(labels, pairs.n_rows, "X")
+                of_rows = of_rows if test is None else of_rows[test.row_numbers()]
+            else:
+                of_rows = read_labels(labels, test.n_rows, "X of --test")
+        return cls(test, of_rows, _image_sizes(images or (), pairs.n_cols), title, seed)
+
+    def write(
+        self,
+        path: Path,
+        model: "BaseCCA",
+        train: "PairSource",
+        facts: Sequence[tuple[str, str]],
+        command: str,
+    ) -> None:
+        """Make the report and write it."""
+        from knoi.report import model_report
+
+        try:
+            model_report(
+                model,
+                *train.views(),
+                test=None if self.test is None else self.test.views(),
+                labels=self.labels,
+                images=self.images,
+                command=command,
+                facts=facts,
+                title=self.title,
+                random_state=self.seed,
+            ).write(path)
+        except Exception as error:
+            error.add_note("The model file is complete; only the report failed.")
+            raise
+
+
+def _image_sizes(images: Sequence[Size], n_cols: tuple[int, int]) -> tuple[Size, Size] | None:
+    if not images:
+        return None
+    if len(images) > 2:
+        raise InputError(
+            f"--images was given {len(images)} times. Give it once for both views, or twice."
+        )
+    x, y = images[0], images[-1]
+    for name, (height, width), columns in zip("XY", (x, y), n_cols, strict=True):
+        if height * width != columns:
+            raise InputError(
+                f"--images {height}x{width} is {height * width} pixels, but {name} has {columns} "
+                "columns. Give height x width of a row's image; twice, if X and Y differ."
+            )
+    return x, y

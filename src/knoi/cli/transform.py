@@ -1,19 +1,23 @@
-"""`knoi transform`: projections of files, to files."""
+"""`knoi transform`: project files to files, piece by piece."""
 
-from collections.abc import Callable, Iterator
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from knoi.cli.files import check_columns, load_model, open_pairs
-from knoi.cli.options import SOURCES, Debug, Device, Jobs, Memory, Model, Quiet
-from knoi.cli.screen import counting_rows, examples, remarks, results, say
+from knoi.cli.files import check_columns, check_output, load_model, open_pairs
+from knoi.cli.options import Debug, Device, Jobs, Memory, Model, Quiet, ViewX
+from knoi.cli.output import examples, messages, results, say, show_rows
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
-    from knoi.cli.writing import Pieces
+    from numpy.typing import NDArray
+
     from knoi.data.source import ViewSource
     from knoi.estimators.base import BaseCCA
 
@@ -24,13 +28,13 @@ EXAMPLES = examples(
     "knoi transform model.knoi Y.csv --view y -o Z.h5:/test/y",
 )
 USAGE = "knoi transform MODEL X [Y] -o OUTPUT"
+# Rows are projected in pieces of at most so many bytes of the view, and so many rows.
+PIECE_BYTES, PIECE_ROWS = 64 * 2**20, 65_536
 
 
 def transform(
     model: Model,
-    x: Annotated[
-        Path, typer.Argument(metavar="X", show_default=False, help=f"One view: {SOURCES}")
-    ],
+    x: ViewX,
     output: Annotated[
         list[Path],
         typer.Option(
@@ -38,8 +42,8 @@ def transform(
             "-o",
             metavar="FILE",
             show_default=False,
-            help=".npy (given twice for two views), .npz, or .h5:/NAME, which is added to the "
-            "file if it is there.",
+            help=".npy (twice for two views), .npz, or .h5:/NAME, which is added to an existing "
+            "file.",
         ),
     ],
     y: Annotated[
@@ -52,31 +56,29 @@ def transform(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Project rows to the model's components, from files to a file, in pieces that fit memory."""
+    """Project rows to the model's components, from files to files, in pieces that fit memory."""
     if view not in ("x", "y") or (view == "y" and y is not None):
         raise typer.BadParameter(
             f"{view!r}: wanted x or y, and y only with a single file.", param_hint="'--view'"
         )
-    from knoi.cli.writing import Projected, writer
-
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
     names = ("Zx", "Zy") if y is not None else (f"Z{view}",)
     write = writer(output, names, [model, x, y])
     with ExitStack() as opened:
-        views = _open(fitted, x, y, view, opened)
+        views = _open_views(fitted, x, y, view, opened)
         rows = sum(source.n_rows for _, source in views)
         what = f"Projecting {rows:,} rows to {fitted.projection_.x.weights.shape[1]} components"
-        with counting_rows(remarks(quiet), what, rows) as tell:
-            made, before = {}, 0
+        with show_rows(messages(quiet), what, rows) as show:
+            projections, before = {}, 0
             for name, (side, source) in zip(names, views, strict=True):
-                pieces = _told(fitted, source, side, before, tell)
-                made[name] = Projected(source.n_rows, pieces)
+                pieces = with_progress(projected_pieces(fitted, source, side), before, show)
+                projections[name] = Projection(source.n_rows, pieces)
                 before += source.n_rows
-            write(made)
+            write(projections)
     say(results(quiet), f"Written: {' '.join(map(str, output))} ({', '.join(names)})")
 
 
-def _open(
+def _open_views(
     fitted: "BaseCCA", x: Path, y: Path | None, view: str, opened: ExitStack
 ) -> list[tuple[str, "ViewSource"]]:
     from knoi.data.views import open_view
@@ -90,25 +92,177 @@ def _open(
     opened.callback(source.close)
     wanted = {"X": fitted.n_features_in_, "Y": fitted.n_features_y_}
     if source.n_cols != wanted[side]:
-        other = "Y" if side == "X" else "X"
-        hint = "Give a file with the columns that were fitted."
-        if source.n_cols == wanted[other]:
-            hint = f"It looks like {other}: add --view {other.lower()}."
-            hint = "It looks like X: leave out --view y." if other == "X" else hint
+        hint = "Give a file with the columns of the training data."
+        if side == "X" and source.n_cols == wanted["Y"]:
+            hint = "It looks like Y: add --view y."
+        elif side == "Y" and source.n_cols == wanted["X"]:
+            hint = "It looks like X: leave out --view y."
         raise InputError(
             f"{x} has {source.n_cols} columns, but {side} was fitted with {wanted[side]}. {hint}"
         )
     return [(side, source)]
 
 
-def _told(
-    fitted: "BaseCCA", source: Any, side: str, before: int, tell: Callable[[int], None]
-) -> "Pieces":
-    from knoi.cli.projecting import projected_pieces
+# First row and projected rows (b, L) of each piece, in order.
+Pieces = Iterable[tuple[int, "NDArray[Any]"]]
 
-    def pieces() -> Iterator[tuple[int, Any]]:
-        for start, Z in projected_pieces(fitted, source, side):
-            yield start, Z
-            tell(before + start + len(Z))
 
-    return pieces()
+def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
+    """Project view "X" or "Y" piece by piece; errors name the row of the view."""
+    from knoi.data.checked import CheckedView
+    from knoi.estimators.parameters import check_domain
+
+    projection = model.projection_.x if side == "X" else model.projection_.y
+    project = model.transform if side == "X" else model.transform_y
+    checked = CheckedView(view, side)
+    rows = max(1, min(PIECE_ROWS, PIECE_BYTES // view.row_bytes))
+    for start in range(0, view.n_rows, rows):
+        chunk = checked.run(start, min(start + rows, view.n_rows))
+        check_domain(side, projection.features.kernel, chunk, start)
+        yield start, project(chunk)
+
+
+def with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> Pieces:
+    """Pass the pieces on, and the number of rows done, counted from `before`, to `show`."""
+    for start, Z in pieces:
+        yield start, Z
+        show(before + start + len(Z))
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The projection of a view, computed piece by piece as it is written."""
+
+    n_rows: int
+    pieces: Pieces
+
+
+Write = Callable[[Mapping[str, Projection]], None]
+
+
+def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None]) -> Write:
+    """Return the function that writes projections called `names` ("Zx", "Zy") to these files.
+
+    One `.npz` or `.h5:/NAME` holds them all; `.npy` files hold one each. What cannot be written
+    raises an error here, before anything is computed.
+    """
+    from knoi.data.optional import require
+
+    paths = [_split_dataset(output) for output in outputs]
+    for path, _ in paths:
+        check_output(path, "--output", inputs)
+    suffixes = {path.suffix.lower() for path, _ in paths}
+    if suffixes == {".npy"}:
+        if len(paths) != len(names):
+            raise InputError(
+                f"{len(names)} view{'s' if len(names) > 1 else ''} and {len(paths)} .npy "
+                f"file{'s' if len(paths) > 1 else ''} to write: a .npy holds one. Give --output "
+                "once for each view, or one .npz."
+            )
+        if len({os.path.realpath(path) for path, _ in paths}) < len(paths):
+            raise InputError("--output was given the same name twice. Give one name per view.")
+        return lambda projections: _write_npy([path for path, _ in paths], projections)
+    if len(paths) == 1 and suffixes == {".npz"}:
+        return lambda projections: _write_npz(paths[0][0], projections)
+    if len(paths) == 1 and suffixes <= {".h5", ".hdf5"}:
+        h5py = require("h5py", "io", "writing HDF5")
+        path, datasets = paths[0][0], _datasets(paths[0][1], names)
+        _check_datasets_free(h5py, path, datasets)
+        return lambda projections: _write_hdf5(h5py, path, datasets, projections)
+    shown = " ".join(map(str, outputs))
+    raise InputError(
+        f"--output {shown}: wanted a name that ends in .npy (one for each view), .npz or .h5:/NAME."
+    )
+
+
+def _split_dataset(output: Path) -> tuple[Path, str]:
+    """Return path and dataset of `PATH.h5:/NAME`."""
+    text = os.fspath(output)
+    for suffix in (".h5", ".hdf5"):
+        path, mark, name = text.partition(f"{suffix}:")
+        if mark:
+            return Path(path + suffix), name
+    return output, ""
+
+
+def _write_npy(paths: list[Path], projections: Mapping[str, Projection]) -> None:
+    from knoi.fileio import atomic_write
+
+    with ExitStack() as stack:  # every file is complete before the first is moved into place
+        temporaries = [stack.enter_context(atomic_write(path)) for path in paths]
+        for temporary, projection in zip(temporaries, projections.values(), strict=True):
+            with open(temporary, "wb") as file:
+                _stream_npy(file, projection)
+
+
+def _write_npz(path: Path, projections: Mapping[str, Projection]) -> None:
+    from knoi.fileio import atomic_write
+
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, projection in projections.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _stream_npy(member, projection)
+
+
+def _stream_npy(file: IO[bytes], projection: Projection) -> None:
+    import numpy as np
+    from numpy.lib import format as npy_format
+
+    for start, Z in projection.pieces:
+        if start == 0:
+            header = {
+                "descr": npy_format.dtype_to_descr(Z.dtype),
+                "fortran_order": False,
+                "shape": (projection.n_rows, Z.shape[1]),
+            }
+            npy_format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(Z).data)
+
+
+def _datasets(name: str, names: tuple[str, ...]) -> list[str]:
+    """Return the datasets to write: `name` is the only one, or the group of two."""
+    if len(names) == 1 and name.strip("/"):
+        return [name]
+    return [f"{name.rstrip('/')}/{one}" for one in names]
+
+
+def _check_datasets_free(h5py: Any, path: Path, datasets: list[str]) -> None:
+    """Check that no dataset is overwritten: the file may hold other people's work."""
+    if not path.exists():
+        return
+    with h5py.File(path, "r") as file:
+        for dataset in datasets:
+            if dataset in file:
+                raise InputError(
+                    f"--output {path}:{dataset} exists already, and a dataset is not overwritten. "
+                    "Give another name."
+                )
+
+
+def _write_hdf5(
+    h5py: Any, path: Path, datasets: list[str], projections: Mapping[str, Projection]
+) -> None:
+    from knoi.fileio import atomic_write
+
+    if not path.exists():
+        with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+            _fill(file, datasets, projections)
+        return
+    # An existing file is added to; an incomplete dataset is removed again.
+    with h5py.File(path, "r+") as file:
+        try:
+            _fill(file, datasets, projections)
+        except BaseException:
+            for dataset in datasets:
+                if dataset in file:
+                    del file[dataset]
+            raise
+
+
+def _fill(file: Any, datasets: list[str], projections: Mapping[str, Projection]) -> None:
+    for name, projection in zip(datasets, projections.values(), strict=True):
+        for start, Z in projection.pieces:
+            if start == 0:
+                shape = (projection.n_rows, Z.shape[1])
+                dataset = file.create_dataset(name, shape=shape, dtype=Z.dtype)
+            dataset[start : start + len(Z)] = Z

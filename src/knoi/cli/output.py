@@ -1,4 +1,4 @@
-"""What is shown: results on stdout, progress and remarks on stderr, colour on terminals only."""
+"""What is printed: results on stdout, progress and messages on stderr, colour on terminals only."""
 
 import inspect
 import json
@@ -24,37 +24,53 @@ from rich.table import Table
 from rich.text import Text
 
 
+class Interrupted(Exception):  # noqa: N818
+    """A command was stopped before it was done. Not an error: `--debug` shows no traceback.
+
+    Parameters
+    ----------
+    message : str
+        What was saved, and how to continue.
+    code : int
+        Exit code: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def examples(*commands: str) -> str:
-    """Command lines to be shown under the help of a command."""
+    """Format command lines to show under the help of a command."""
     # A paragraph each: some versions of typer join the lines of a paragraph.
     shown = (command.replace("[", r"\[") for command in commands)
     return "\n\n".join(["[bold]Examples[/bold]", *shown])
 
 
 def paragraphs(text: str | None) -> str:
-    """A docstring as help is written: a line a paragraph, broken where the screen ends."""
+    """Format a docstring as help text: one line per paragraph, wrapped by the terminal."""
     parts = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in parts)
 
 
 def results(quiet: bool = False) -> Console:
-    """Where results go."""
+    """Return the console for results: stdout."""
     return Console(quiet=quiet, highlight=False)
 
 
-def remarks(quiet: bool = False) -> Console:
-    """Where everything else goes, so that results can be piped."""
+def messages(quiet: bool = False) -> Console:
+    """Return the console for everything else: stderr, so that results can be piped."""
     return Console(stderr=True, quiet=quiet, highlight=False)
 
 
 def say(console: Console, *lines: str) -> None:
-    """Lines as they are: no markup is read into them, none is broken."""
+    """Print lines as they are: no markup, no wrapping."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 
 def table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
-    """A table whose first column is text and whose others are numbers."""
+    """Create a table whose first column is text and whose others are numbers."""
     made = Table(
         title=title,
         caption=caption,
@@ -68,7 +84,7 @@ def table(*columns: str, title: str | None = None, caption: str | None = None) -
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
-    """Names and what they are."""
+    """Create a table of names and values, without borders."""
     made = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
@@ -78,37 +94,40 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document; what is no number (NaN) is null."""
-    sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
+    """Print one JSON document; NaN is written as null."""
+    sys.stdout.write(json.dumps(to_json(document), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, NaN as null, what it does not know as text."""
+def to_json(value: Any) -> Any:
+    """Convert a value for JSON: arrays to lists, NaN to null, other objects to text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json(one) for one in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)
 
 
 @contextmanager
-def stepping(console: Console, n_steps: int) -> Iterator[Callable[[str], None]]:
-    """Yield what to call with each step: a bar on a terminal, plain lines elsewhere."""
+def show_steps(console: Console, n_steps: int) -> Iterator[Callable[[str], None]]:
+    """Show the progress of `n_steps` steps: a bar on a terminal, plain lines elsewhere.
+
+    Yields the function to call with the name of each step as it begins.
+    """
     done = 0
     if not console.is_terminal:
 
-        def tell(step: str) -> None:
+        def print_step(step: str) -> None:
             nonlocal done
             done += 1
             say(console, f"[{done}/{n_steps}] {step}")
             console.file.flush()
 
-        yield tell
+        yield print_step
         return
 
     columns = (
@@ -130,20 +149,22 @@ def stepping(console: Console, n_steps: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting_rows(
+def show_rows(
     console: Console, what: str, n_rows: int | None, then: str = ""
 ) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the rows done so far: a bar with rate and time left on a terminal.
+    """Show how many rows are done: a bar with rate and time left on a terminal.
+
+    Yields the function to call with the number of rows done so far.
 
     Parameters
     ----------
     console : Console
     what : str
-        A line that is shown first, and stays.
+        A line that is printed first, and stays.
     n_rows : int or None
-        Rows in all; None where nobody will tell how many are done.
+        Rows in total; None if the number of rows done will not be known.
     then : str
-        What goes on once all rows are done.
+        What to show once all rows are done and work goes on.
     """
     say(console, what)
     columns = (SpinnerColumn(finished_text="⠿"), BarColumn(), _RowsLeft(then))
@@ -154,14 +175,14 @@ def counting_rows(
 
 
 class _RowsLeft(ProgressColumn):
-    """Time spent, rows done, rows a second, time left."""
+    """Time spent, rows done, rows per second, time left."""
 
     def __init__(self, then: str) -> None:
         super().__init__()
         self._then, self._began = then, monotonic()
 
     def render(self, task: Task) -> Text:
-        # rich's own clock stops with the rows; what comes then takes time, too.
+        # rich's own clock stops with the last row, but what follows takes time, too.
         facts = [clock(monotonic() - self._began)]
         done = task.total is None or task.completed >= task.total
         if task.total is not None:
@@ -176,7 +197,7 @@ class _RowsLeft(ProgressColumn):
 
 
 def clock(seconds: float) -> str:
-    """A duration for people: 0:07, 12:30, 1:02:03."""
+    """Format a duration: 0:07, 12:30, 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
