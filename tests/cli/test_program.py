@@ -157,7 +157,7 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
         ),
         (
             (*FIT, "--test", "Y_test.npy", "X_test.npy"),
-            "--test: X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swap",
+            "--test: X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are",
         ),
         (
             (*FIT, "--test", "X_test.npy", "none.npy"),
@@ -171,7 +171,7 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
             "--components 900 with n_samples=400: CCA needs more rows",
         ),
         ((*FIT, "--memory", "1KB", "--quiet"), "KNOI with rank"),
-        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs to score"),
+        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs"),
     ],
 )
 def test_what_cannot_be_done(refused, run, arguments, line):
