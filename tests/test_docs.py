@@ -10,10 +10,10 @@ import pytest
 import knoi
 from benchmarks.tables import MISSING, main, refreshed
 from knoi.arrays.blocks import MAX_CHUNK_ROWS, MIN_CHUNK_ROWS
-from knoi.estimators.base import PIECE_ROWS
 from knoi.estimators.dual import DUAL_MATRICES, DUAL_VIEWS
 from knoi.estimators.parameters import WIDTH_SAMPLE
 from knoi.kernels import KERNELS
+from knoi.projection import PIECE_ROWS
 
 PROJECT = Path(__file__).parents[1]
 SOURCE = PROJECT / "src" / "knoi"

@@ -29,9 +29,9 @@ from knoi.arrays.backend import numpy_backend
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.engine import Threads, worker_count
-from knoi.estimators.base import PIECE_ROWS
 from knoi.features.base import PROJECTED_COLUMNS
 from knoi.kernels import with_default_width
+from knoi.projection import PIECE_ROWS
 
 NAME = "feature_peers"
 DATA, COLUMNS = "mnist", 392

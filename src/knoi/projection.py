@@ -12,6 +12,10 @@ from knoi.arrays.backend import Array, Backend
 from knoi.features import FeatureMap, map_from_state
 from knoi.features.base import PROJECTED_COLUMNS
 
+# Rows that one thread projects at a time: few enough to share them evenly among threads, enough for
+# BLAS to run at speed.
+PIECE_ROWS = 640
+
 
 @dataclass(frozen=True)
 class ViewProjection:

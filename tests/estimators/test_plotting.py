@@ -11,10 +11,12 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
+from knoi.data import pairs as pairs_module
 from knoi.data.pairs import PairSource
 from knoi.data.synthetic import make_two_views
 from knoi.estimators import ESTIMATORS
-from knoi.estimators.plotting import MOST_POINTS, rows_to_show
+from knoi.estimators import base as base_module
+from knoi.estimators.plotting import MAX_POINTS, rows_to_show
 from knoi.exceptions import InputError, InputTypeError, MissingExtraError, NotKeptError
 from knoi.kernels import RBF
 from knoi.metrics import component_correlations
@@ -124,18 +126,46 @@ def test_few_labels_have_colours_and_many_numbers_a_scale(linear, views):
     np.testing.assert_array_equal(scaled.collections[0].get_array(), np.arange(600.0))
 
 
-def test_rows_shown_keep_their_labels(tmp_path):
-    n = 3 * MOST_POINTS + 5
+def test_rows_shown_are_as_many_as_promised_and_any_row_can_be_among_them(tmp_path):
+    n = MAX_POINTS + 5
     X = np.arange(2.0 * n).reshape(n, 2)
     np.save(tmp_path / "x.npy", X)
     for source in (X, tmp_path / "x.npy"):
         with PairSource.open(source, X) as pairs:
-            rows, (x, y) = rows_to_show(pairs)
-        assert 0.99 * MOST_POINTS <= len(rows) <= MOST_POINTS
-        assert len(set(rows)) == len(rows)
+            shown = rows_to_show(pairs)
+            rows, (x, y) = shown.row_numbers(), shown.read(0, MAX_POINTS)
+        assert len(set(rows)) == len(rows) == shown.n_rows == MAX_POINTS
         np.testing.assert_array_equal(x, X[rows])
         np.testing.assert_array_equal(y, X[rows])
-        assert 0.9 * n < np.ptp(rows)
+        # 5 of 5005 rows are left out: the last n mod 16 must not be always among them.
+        assert set(rows) & set(range(n - n % 16, n))
+
+
+def test_each_file_is_opened_once(linear, views, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(pairs_module, "open_view", counting(opened, pairs_module.open_view))
+    monkeypatch.setattr(base_module, "open_view", counting(opened, base_module.open_view))
+    for name, view in zip("XY", views[2:], strict=True):
+        np.savetxt(tmp_path / f"{name}.csv", view, delimiter=",")
+    X, Y = tmp_path / "X.csv", tmp_path / "Y.csv"
+    for call in (
+        linear.score,
+        linear.redundancy,
+        linear.permutation_test,
+        linear.plot_correlations,
+        linear.plot_variates,
+    ):
+        opened.clear()
+        call(X, Y)
+        assert opened == ["X", "Y"]
+
+
+def counting(opened, open_view):
+    def open_and_count(data, name):
+        opened.append(name)
+        return open_view(data, name)
+
+    return open_and_count
 
 
 def test_a_frame_of_names_is_drawn_without_a_warning(views):
@@ -152,7 +182,7 @@ def test_a_frame_of_names_is_drawn_without_a_warning(views):
         ({"components": "ab"}, "wanted a component number or several, counted from 0"),
         ({"components": ()}, "wanted a component number or several, counted from 0"),
         ({"labels": [1, 2]}, r"^labels has shape \(2,\) for 600 rows: wanted one label for each"),
-        ({"labels": [str(i) for i in range(600)]}, "600 different values that are no numbers"),
+        ({"labels": [str(i) for i in range(600)]}, "600 different values that are not numbers"),
         ({"components": (0, 1), "ax": ["one"]}, "^ax has 1 Axes for 2 components"),
     ],
 )
@@ -163,7 +193,7 @@ def test_wrong_arguments_are_refused(wrong, message, linear, views):
 
 def test_components_of_a_wrong_kind_are_a_type_error(linear, views):
     with pytest.raises(InputTypeError):
-        linear.plot_variates(*views[2:], components=True)
+        linear.plot_variates(*views[2:], components=1.5)
 
 
 def test_a_view_of_other_columns_is_refused(linear, views):
@@ -180,7 +210,7 @@ def test_the_learning_curve_shows_the_history(stochastic):
             np.testing.assert_array_equal(line.get_xdata(), history[by])
             np.testing.assert_array_equal(line.get_ydata(), history[name])
         assert axes.get_xlabel() == f"training {by}"
-    with pytest.raises(InputError, match=r"^by='epochs': wanted 'samples' or 'seconds'"):
+    with pytest.raises(InputError, match=r"^by='epochs': wanted one of 'samples', 'seconds'"):
         stochastic.plot_learning_curve(by="epochs")
 
 
@@ -247,18 +277,18 @@ def test_what_is_not_fitted_is_shown_as_by_scikit_learn():
 
 def test_a_fitted_model_shows_its_facts(linear, stochastic):
     facts = facts_of(linear)
-    assert facts["rows"] == "1,000"
-    assert facts["columns"] == "5 of X, 4 of Y"
+    assert facts["training rows"] == "1,000"
+    assert facts["view Y"] == "4 columns → 4 features → 3 components"
     total = sum(linear.correlations_)
-    assert facts["total correlation, training rows"].startswith(f"{total:.2f} of 3 (0.9")
-    assert "features" not in facts
+    assert facts["total correlation"] == f"{total:.2f} of 3 (training rows)"
+    assert facts["training correlations"].split(", ")[0] == f"{linear.correlations_[0]:.3f}"
 
     facts = facts_of(stochastic)
-    assert facts["rows"] == "1,000"
-    assert facts["features"] == "50 of X, 50 of Y"
+    assert facts["training rows"] == "1,000"
+    assert facts["view X"] == "5 columns → 50 features → 2 components"
     best = np.nanmax(stochastic.history_["held_out"])
-    assert facts["total correlation, rows held out"] == f"{best:.2f}"
-    assert f"ended by: {stochastic.stopped_}" in facts["training"]
+    assert facts["total correlation"].endswith(f", {best:.2f} (held-out rows)")
+    assert f"stopped by: {stochastic.stopped_}" in facts["training"]
 
 
 def test_both_ways_to_ask_for_html_agree(linear):
@@ -278,7 +308,7 @@ def test_text_in_the_facts_is_escaped(views):
             return "<script>alert(1)</script>"
 
     model = KernelCCA(1, kernel=Odd(width=2.0)).fit(views[0][:50], views[1][:50])
-    assert facts_of(model)["kernel"] == "&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert facts_of(model)["kernel X"] == "&lt;script&gt;alert(1)&lt;/script&gt;"
     assert "<script>alert" not in model._repr_html_()
 
 
@@ -300,6 +330,6 @@ def test_rows_are_counted_over_pieces_and_kept_in_files(views, tmp_path):
 def test_a_model_that_never_knew_its_rows_is_shown_and_saved(views, tmp_path):
     model = LinearCCA(1).fit(*views[:2])
     del model.n_samples_  # as read from a file of an earlier version
-    assert "rows" not in facts_of(model)
+    assert "training rows" not in facts_of(model)
     model.save(tmp_path / "m.knoi")
     assert not hasattr(load(tmp_path / "m.knoi"), "n_samples_")

@@ -14,8 +14,7 @@ from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, Ny
 from knoi.arrays import blocks
 from knoi.data.pairs import PairSource
 from knoi.data.synthetic import make_two_views
-from knoi.estimators import measuring
-from knoi.estimators.measuring import sample_of
+from knoi.estimators import structure
 from knoi.exceptions import InputError, InSampleWarning, KnoiError, NotKeptError
 from knoi.metrics import component_correlations, permutation_test, redundancy
 from knoi.persistence import read_model, write_model
@@ -117,7 +116,7 @@ def test_a_file_from_before_loads_and_says_what_it_lacks(two_views, tmp_path):
     old = knoi.load(tmp_path / "old.knoi")
     np.testing.assert_array_equal(old.transform(X), model.transform(X))
     message = (
-        "This LinearCCA was saved, or learned by partial_fit or solve, without what relates its "
+        "This LinearCCA was saved, or learned by partial_fit or solve, without the relation of its "
         "variates to the columns of the views, which predict, inverse_transform and loadings need. "
         "Fit it again with fit."
     )
@@ -133,13 +132,13 @@ def test_a_file_from_before_loads_and_says_what_it_lacks(two_views, tmp_path):
 
 
 def test_many_rows_are_sampled_few_are_all_used(monkeypatch):
-    monkeypatch.setattr(measuring, "WHOLE_ROWS", 200)
-    monkeypatch.setattr(measuring, "MOST_ROWS", 500)
+    monkeypatch.setattr(structure, "FULL_ROWS", 200)
+    monkeypatch.setattr(structure, "MAX_ROWS", 500)
     views = make_two_views(8000, (5, 4), (0.9, 0.8))
 
     def rows_used(n):
         with PairSource.open(views.X[:n], views.Y[:n]) as pairs:
-            return sample_of(pairs).n_rows
+            return structure.structure_sample(pairs).n_rows
 
     assert [rows_used(n) for n in (150, 200, 1000, 4800, 8000)] == [150, 200, 200, 300, 500]
     model = LinearCCA(2).fit(views.X, views.Y)
@@ -153,10 +152,10 @@ def test_many_rows_are_sampled_few_are_all_used(monkeypatch):
 
 
 def test_the_sample_is_of_all_the_rows(monkeypatch):
-    monkeypatch.setattr(measuring, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(structure, "FULL_ROWS", 100)
     rows = np.arange(2000.0)[:, None]
     with PairSource.open(rows, rows) as pairs:
-        X, Y = sample_of(pairs).read(0, 125)
+        X, Y = structure.structure_sample(pairs).read(0, 125)
     np.testing.assert_array_equal(X, Y)
     assert len(np.unique(X)) == 125
     assert X.mean() == pytest.approx(1000, abs=4.5 * 577 / np.sqrt(125))
@@ -168,10 +167,10 @@ def test_chunks_do_not_matter(estimator, two_views, monkeypatch):
     whole = small(estimator).fit(X, Y)
     with PairSource.open(X, Y) as pairs, knoi.engine.Threads(1) as engine:
         monkeypatch.setattr(blocks, "MAX_CHUNK_ROWS", 64)
-        whole._measure(pairs, engine)
+        whole._fit_structure(pairs, engine)
         chunked = whole.predict(X)
         monkeypatch.undo()
-        whole._measure(pairs, engine)
+        whole._fit_structure(pairs, engine)
     np.testing.assert_allclose(chunked, whole.predict(X), rtol=1e-9, atol=1e-12)
 
 
@@ -189,13 +188,13 @@ def test_sparse_views_and_files_are_as_good(two_views, tmp_path):
 
 def test_a_view_too_wide_is_left_out_and_said_so(two_views, monkeypatch, tmp_path):
     X, Y = two_views
-    monkeypatch.setattr(measuring, "MOST_NUMBERS", 10)
+    monkeypatch.setattr(structure, "MAX_NUMBERS", 10)
     model = LinearCCA(2).fit(X, Y)
     model.save(tmp_path / "model.knoi")
     message = (
-        "X has 6 columns, which times 2 components is more than the 10 numbers kept to predict a "
-        "view or give its loadings. Lower n_components, pass fewer columns, or regress those you "
-        "need on what transform returns."
+        "X is too wide to be predicted or to have loadings: its columns times the components "
+        "exceed the 10 numbers that are kept. Lower n_components, pass fewer columns, or regress "
+        "the columns you need on the output of transform."
     )
     Zx = model.transform(X)
     for one in (model, knoi.load(tmp_path / "model.knoi")):
@@ -213,7 +212,7 @@ def test_a_view_too_wide_is_left_out_and_said_so(two_views, monkeypatch, tmp_pat
 
 def test_too_small_a_memory_budget_costs_predictions_not_the_fit(two_views, monkeypatch, tmp_path):
     X, Y = two_views
-    monkeypatch.setattr(measuring.JointMoments, "fixed_bytes", lambda *_: 2**60)
+    monkeypatch.setattr(structure.JointMoments, "fixed_bytes", lambda *_: 2**60)
     model = LinearCCA(2).fit(X, Y)
     model.save(tmp_path / "model.knoi")
     for one in (model, knoi.load(tmp_path / "model.knoi")):
@@ -263,7 +262,7 @@ def test_redundancy_and_permutations_are_the_metrics_on_projections(estimator, t
 def test_wrong_shapes_are_explained(two_views):
     X, Y = two_views
     model = LinearCCA(2).fit(X, Y)
-    message = "Zx has 3 columns, but LinearCCA has 2 components. Pass what transform returns."
+    message = "Zx has 3 columns, but LinearCCA has 2 components. Pass the output of transform."
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         model.inverse_transform(np.zeros((5, 3)))
     with pytest.raises(InputError, match=r"^X has 4 features, but LinearCCA is expecting 6"):
@@ -303,7 +302,7 @@ class TestFitsThatFlatter:
         assert str(caught[0].message) == (
             "LinearCCA: the 2 correlations found are at least 0.999, but would be for any two "
             "views, related or not: X varies in 15 directions and Y in 12, together more than the "
-            "25 rows can tell apart. correlations_ means nothing here. Judge by score or "
+            "25 rows can separate. correlations_ is meaningless here. Use score or "
             "permutation_test on rows not used in fit; pass more rows, or raise reg."
         )
         np.testing.assert_allclose(model.correlations_, 1.0)

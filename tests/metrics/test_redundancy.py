@@ -6,7 +6,7 @@ import scipy.sparse
 
 from knoi.exceptions import InputError
 from knoi.metrics import redundancy
-from knoi.metrics.structure import JointMoments
+from knoi.metrics.redundancy import JointMoments
 
 
 def rows(n=300, d=5, L=3, seed=0):

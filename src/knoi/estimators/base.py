@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,40 +14,30 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
-from knoi.arrays.random import View
 from knoi.checks import count
 from knoi.data.checked import CheckedView
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.display import HTMLFactsMixin
-from knoi.estimators.in_sample import verdict
-from knoi.estimators.measuring import loadings, measure, redundancies, regressed, sample_of
 from knoi.estimators.parameters import check_domain
 from knoi.estimators.plotting import PlotMixin
+from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
 from knoi.exceptions import (
     InputError,
     InSampleWarning,
-    MemoryBudgetError,
     ModelFileError,
 )
 from knoi.features import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
-from knoi.metrics import PermutationTest, Redundancy, permutation_test, total_correlation
-from knoi.metrics.inputs import projection_matrix
-from knoi.metrics.structure import Structure
+from knoi.metrics import PermutationTest, permutation_test, total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
-from knoi.projection import Projection, ViewProjection
-
-# Rows handed to one thread at a time: few enough to share them evenly, enough for BLAS to run at
-# speed.
-PIECE_ROWS = 640
+from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 
 
 class BaseCCA(
+    StructureMixin,
     PlotMixin,
-    HTMLFactsMixin,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -85,13 +75,13 @@ class BaseCCA(
             backend = pick_backend(self.device, pairs.dtype)
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._keep(self._solve(pairs, backend, engine))
-                self._measure(pairs, engine)
+                self._fit_structure(pairs, engine)
                 self.n_samples_ = pairs.n_rows
-                flattery = verdict(self.projection_, pairs, getattr(self, "reg", None))
-        if flattery is not None:
+                warning = in_sample_warning(self.projection_, pairs, getattr(self, "reg", None))
+        if warning is not None:
             # Once the model is whole; from where the user called `fit`, a subclass's or this one.
             level = 2 if type(self).fit is BaseCCA.fit else 3
-            warnings.warn(f"{type(self).__name__}: {flattery}", InSampleWarning, stacklevel=level)
+            warnings.warn(f"{type(self).__name__}: {warning}", InSampleWarning, stacklevel=level)
         return self
 
     def transform(self, X: Any, Y: Any = None) -> Any:
@@ -123,79 +113,6 @@ class BaseCCA(
         projected: tuple[NDArray[Any], NDArray[Any]] = self.fit(X, Y).transform(X, Y)
         return projected
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the second view from the first, by least squares on its variates.
-
-        Y_hat = mean(Y) + (Zx - mean(Zx)) B, the best linear prediction of Y from what `transform`
-        makes of X, with B from the training rows (at most 65,536 of them). What the variates do not
-        hold is predicted by its mean. As with `correlations_`, judge it on rows not used in `fit`.
-
-        Returns
-        -------
-        Y_hat : ndarray (n_samples, n_features_y_), in the precision of X
-        """
-        check_is_fitted(self)
-        return regressed(self, View.Y, self.transform(X), View.X)
-
-    def predict_x(self, Y: Any) -> NDArray[Any]:
-        """Predict the first view from the second, as `predict` does the second from the first."""
-        check_is_fitted(self)
-        return regressed(self, View.X, self.transform_y(Y), View.Y)
-
-    def inverse_transform(self, Zx: Any, Zy: Any = None) -> Any:
-        """Reconstruct X, or both views, from their own variates, by least squares.
-
-        Exact for linear methods with as many components as a view has directions; else the best
-        linear reconstruction. Variates of kernel methods are not linear in the columns, and there
-        it is an approximation, however many there are.
-
-        Returns
-        -------
-        X_hat : ndarray (n_samples, n_features_in_), or the pair (X_hat, Y_hat) if Zy is given
-        """
-        check_is_fitted(self)
-        X_hat = regressed(self, View.X, self._variates(Zx, "Zx"), View.X)
-        if Zy is None:
-            return X_hat
-        return X_hat, regressed(self, View.Y, self._variates(Zy, "Zy"), View.Y)
-
-    @property
-    def x_loadings_(self) -> NDArray[Any]:
-        """Correlations of the columns of X with the variates of X on training rows, (dx, L)."""
-        check_is_fitted(self)
-        return loadings(self, View.X, View.X)
-
-    @property
-    def y_loadings_(self) -> NDArray[Any]:
-        """Correlations of the columns of Y with the variates of Y on training rows, (dy, L)."""
-        check_is_fitted(self)
-        return loadings(self, View.Y, View.Y)
-
-    @property
-    def x_cross_loadings_(self) -> NDArray[Any]:
-        """Correlations of the columns of X with the variates of Y on training rows, (dx, L)."""
-        check_is_fitted(self)
-        return loadings(self, View.X, View.Y)
-
-    @property
-    def y_cross_loadings_(self) -> NDArray[Any]:
-        """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
-        check_is_fitted(self)
-        return loadings(self, View.Y, View.X)
-
-    def redundancy(self, X: Any, Y: Any) -> tuple[Redundancy, Redundancy]:
-        """How much of each view the variates of the other account for, on these pairs.
-
-        Returns
-        -------
-        of_x, of_y : Redundancy
-            Of the columns of X given the variates of Y, and the other way round.
-        """
-        check_is_fitted(self)
-        with PairSource.open(X, Y) as pairs, Threads(worker_count(self.n_jobs)) as engine:
-            self._remember_columns(X, pairs, reset=False)
-            return redundancies(self, self._measured(pairs, engine))
-
     def permutation_test(
         self, X: Any, Y: Any, n_permutations: int = 999, random_state: Any = None
     ) -> PermutationTest:
@@ -205,9 +122,7 @@ class BaseCCA(
         find every fit significant.
         """
         check_is_fitted(self)
-        with PairSource.open(X, Y):
-            pass  # refuses rows without a partner, by the names the caller knows
-        Zx, Zy = self.transform(X, Y)
+        Zx, Zy = self._transform_pairs(X, Y)
         return permutation_test(Zx, Zy, n_permutations, random_state)
 
     def score(self, X: Any, Y: Any) -> float:
@@ -216,10 +131,7 @@ class BaseCCA(
         On held-out pairs this is what the model is worth; on training pairs it flatters.
         """
         check_is_fitted(self)
-        with PairSource.open(X, Y):
-            pass  # refuses rows without a partner, by the names the caller knows
-        Zx, Zy = self.transform(X, Y)
-        return total_correlation(Zx, Zy, measure="fitted")
+        return total_correlation(*self._transform_pairs(X, Y), measure="fitted")
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, atomically; nothing in it is ever executed."""
@@ -298,35 +210,19 @@ class BaseCCA(
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
         self.__dict__.pop("structure_", None)  # it was of the projection before
 
-    def _measure(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> None:
-        """Relate columns and variates on a sample of the rows fitted to, if memory allows."""
-        self.structure_: Structure | None = None
-        with suppress(MemoryBudgetError):
-            self.structure_ = self._measured(sample_of(pairs), engine, held=held)
-
-    def _measured(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> Structure:
-        backend = pick_backend(self.device, pairs.dtype)
-        return measure(
-            self.projection_,
-            pairs,
-            engine,
-            device=self.device,
-            budget=self._budget(backend),
-            piece_rows=PIECE_ROWS,
-            held=held,
-        )
-
-    def _variates(self, Z: Any, name: str) -> NDArray[Any]:
-        checked = projection_matrix(Z, name)
-        if checked.shape[1] != self._n_features_out:
-            raise InputError(
-                f"{name} has {checked.shape[1]} columns, but {type(self).__name__} has "
-                f"{self._n_features_out} components. Pass what transform returns."
-            )
-        return checked
-
     def _budget(self, backend: Backend) -> int:
         return budget_or_default(self.memory_budget, backend.free_bytes())
+
+    def _transform_pairs(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Project both views of paired rows; each view is opened once."""
+        with PairSource.open(X, Y) as pairs:
+            self._remember_columns(X, pairs, reset=False)
+            return self._project_pairs(pairs)
+
+    def _project_pairs(self, pairs: PairSource) -> tuple[NDArray[Any], NDArray[Any]]:
+        x, y = pairs.views()
+        sides = self.projection_.x, self.projection_.y
+        return self._project(x, "X", sides[0]), self._project(y, "Y", sides[1])
 
     def _project(self, view: ViewSource, name: str, projection: ViewProjection) -> NDArray[Any]:
         """Stream a view through its projection, rows shared among threads."""

@@ -143,7 +143,7 @@ class MinibatchCCA(BaseCCA):
                 if solve:
                     with PairSource.open(*stream.recent) as rows:
                         self._keep(self._end(stream.run, stream.training, rows))
-                        self._measure(rows, engine)
+                        self._fit_structure(rows, engine)
                     self.stopped_ = None
                     self.n_samples_ = stream.n_rows
                 stream.training.rest()

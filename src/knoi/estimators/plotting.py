@@ -1,33 +1,105 @@
-"""Pictures of a fitted model for notebooks: correlations, variates, learning curve."""
+"""Plots, facts and HTML of a fitted model, for notebooks, `knoi info` and reports."""
 
-from collections.abc import Sequence
-from numbers import Integral
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from knoi.arrays.random import Purpose, generator
-from knoi.arrays.sparse import stack
+from knoi.arrays.random import Purpose, derived_seed
+from knoi.checks import is_integer, one_of
 from knoi.data.optional import require
 from knoi.data.pairs import PairSource
-from knoi.data.views import open_view
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
 from knoi.metrics import component_correlations, permutation_test
+from knoi.projection import Projection
 
-# More points than this hide each other; more rows need not even be projected.
-MOST_POINTS = 5000
-# Shuffles behind the band of chance: its edge is a 95% quantile.
-SHUFFLES = 99
-# More labels than this are not told apart by colour.
-MOST_COLOURS = 10
-# Rows of a file are read by runs of this many, to spare a disk the seeks.
-_RUN_ROWS = 16
+# A scatter plot shows at most this many rows; no others are projected.
+MAX_POINTS = 5000
+# Permutations behind the band of chance; its edge is a 95% quantile.
+N_PERMUTATIONS = 99
+# Labels with more different values than this get a colour scale instead of a colour each.
+MAX_COLOURS = 10
+
+# The colours are the notebook's, so that the table reads in light and dark mode.
+_TABLE_STYLE = "border-collapse: collapse; margin: 0.4em 0; font-size: 0.9em"
+_CELL_STYLE = "padding: 0.15em 0.8em 0.15em 0; text-align: left; border-bottom: 1px solid #8884"
+
+
+def model_facts(model: Any) -> dict[str, Any]:
+    """Facts about a fitted model, as plain values ready for JSON.
+
+    Returns
+    -------
+    dict
+        "method", "rows" (training rows, None if unknown), "views" ("x" and "y", each a dict of
+        "columns", "features" and "kernel"), "components", "correlations" (of the training rows),
+        "total_correlation" (their sum), "held_out_correlation" (the best total of held-out rows
+        while training, or None), "samples_seen", "seconds" and "stopped" (None unless trained by
+        minibatches).
+    """
+    projection = model.projection_
+    correlations = [float(rho) for rho in model.correlations_]
+    history = getattr(model, "history_", {})
+    held_out = [rho for rho in history.get("held_out", []) if np.isfinite(rho)]
+    seconds = history.get("seconds", [])
+    return {
+        "method": type(model).__name__,
+        "rows": getattr(model, "n_samples_", None),
+        "views": {
+            name: {
+                "columns": view.features.n_cols,
+                "features": view.features.rank,
+                "kernel": None if view.features.kernel is None else repr(view.features.kernel),
+            }
+            for name, view in (("x", projection.x), ("y", projection.y))
+        },
+        "components": len(correlations),
+        "correlations": correlations,
+        "total_correlation": sum(correlations),
+        "held_out_correlation": max(held_out, default=None),
+        "samples_seen": getattr(model, "n_samples_seen_", None),
+        "seconds": seconds[-1] if len(seconds) else None,
+        "stopped": getattr(model, "stopped_", None),
+    }
+
+
+def describe_model(model: Any) -> list[tuple[str, str]]:
+    """The facts about a fitted model as (label, text), to print as a table."""
+    facts = model_facts(model)
+    L = facts["components"]
+    lines = []
+    if facts["rows"] is not None:
+        lines.append(("training rows", f"{facts['rows']:,}"))
+    for name, view in facts["views"].items():
+        text = f"{view['columns']:,} columns → {view['features']:,} features → {L} components"
+        lines.append((f"view {name.upper()}", text))
+        if view["kernel"] is not None:
+            lines.append((f"kernel {name.upper()}", view["kernel"]))
+    first = ", ".join(f"{rho:.3f}" for rho in facts["correlations"][:10])
+    lines.append(("training correlations", first + (", …" if L > 10 else "")))
+    total = f"{facts['total_correlation']:.2f} of {L} (training rows)"
+    if facts["held_out_correlation"] is not None:
+        total += f", {facts['held_out_correlation']:.2f} (held-out rows)"
+    lines.append(("total correlation", total))
+    if facts["samples_seen"] is not None:
+        seconds = "" if facts["seconds"] is None else f" in {facts['seconds']:.1f} s"
+        stopped = "" if facts["stopped"] is None else f", stopped by: {facts['stopped']}"
+        lines.append(("training", f"{facts['samples_seen']:,} samples{seconds}{stopped}"))
+    return lines
 
 
 class PlotMixin:
-    """`plot_correlations`, `plot_variates`, `plot_learning_curve`, drawn by matplotlib."""
+    """Plots of a fitted estimator, drawn by matplotlib, and a table of facts in its HTML."""
+
+    # Provided by the estimator.
+    projection_: Projection
+    correlations_: NDArray[np.float64]
+    _remember_columns: Callable[..., None]
+    _project_pairs: Callable[[PairSource], tuple[NDArray[Any], NDArray[Any]]]
+    _transform_pairs: Callable[[Any, Any], tuple[NDArray[Any], NDArray[Any]]]
 
     def plot_correlations(self, X: Any = None, Y: Any = None, *, ax: Any = None) -> Any:
         """Draw the correlation of each component on the training rows, and on other pairs.
@@ -44,25 +116,20 @@ class PlotMixin:
         -------
         Axes
         """
-        model: Any = self
-        plt = _pyplot(model, "plot_correlations")
+        plt = self._pyplot("plot_correlations")
         if (X is None) != (Y is None):
             given, missing = ("X", "Y") if Y is None else ("Y", "X")
             raise InputError(
                 f"{given} was given without {missing}: correlations need pairs. Pass both views, "
                 "or neither to draw those of the training rows."
             )
-        held_out = None
-        if X is not None:
-            with PairSource.open(X, Y):
-                pass  # refuses rows without a partner, by the names the caller knows
-            held_out = model.transform(X, Y)
+        held_out = None if X is None else self._transform_pairs(X, Y)
         axes = _axes(plt, ax)
-        numbers = np.arange(1, len(model.correlations_) + 1)
-        axes.plot(numbers, model.correlations_, marker="o", markersize=4, label="training rows")
+        numbers = np.arange(1, len(self.correlations_) + 1)
+        axes.plot(numbers, self.correlations_, marker="o", markersize=4, label="training rows")
         if held_out is not None:
             Zx, Zy = held_out
-            chance = permutation_test(Zx, Zy, SHUFFLES, 0).null_largest_quantiles[-1]
+            chance = permutation_test(Zx, Zy, N_PERMUTATIONS, 0).null_largest_quantiles[-1]
             correlations = component_correlations(Zx, Zy)
             axes.plot(numbers, correlations, marker="s", markersize=4, label="pairs given")
             axes.axhspan(-chance, chance, alpha=0.2, color="grey", label="chance, 95%")
@@ -100,18 +167,14 @@ class PlotMixin:
         -------
         Axes, or an array of Axes if `components` is a sequence
         """
-        model: Any = self
-        plt = _pyplot(model, "plot_variates")
-        chosen = _components(components, len(model.correlations_))
+        plt = self._pyplot("plot_variates")
+        chosen = _components(components, len(self.correlations_))
         with PairSource.open(X, Y) as pairs:
-            model._remember_columns(X, pairs, reset=False)
+            self._remember_columns(X, pairs, reset=False)
             colours = None if labels is None else _labels(labels, pairs.n_rows)
-            rows, shown = rows_to_show(pairs)
-        sides = (model.projection_.x, model.projection_.y)
-        Zx, Zy = (
-            model._project(open_view(view, name), name, side)
-            for view, name, side in zip(shown, "XY", sides, strict=True)
-        )
+            shown = rows_to_show(pairs)
+            rows = shown.row_numbers()
+            Zx, Zy = self._project_pairs(shown)
         panels = _panels(plt, ax, len(chosen))
         for axes, c in zip(panels, chosen, strict=True):
             _scatter(plt, axes, Zx[:, c], Zy[:, c], None if colours is None else colours[rows])
@@ -121,7 +184,7 @@ class PlotMixin:
                 ylabel="variate of Y",
                 title=f"component {c + 1}: correlation {correlation:.2f}",
             )
-        return panels[0] if isinstance(components, Integral) else panels
+        return panels[0] if is_integer(components) else panels
 
     def plot_learning_curve(self, *, ax: Any = None, by: str = "samples") -> Any:
         """Draw the total correlation while `fit` was learning, held out and of minibatches.
@@ -137,11 +200,9 @@ class PlotMixin:
         -------
         Axes
         """
-        model: Any = self
-        plt = _pyplot(model, "plot_learning_curve")
-        if by not in ("samples", "seconds"):
-            raise InputError(f"by={by!r}: wanted 'samples' or 'seconds'.")
-        history = getattr(model, "history_", None)
+        plt = self._pyplot("plot_learning_curve")
+        one_of("by", by, ("samples", "seconds"))
+        history = getattr(self, "history_", None)
         if history is None:
             raise NotKeptError(
                 f"{type(self).__name__} has no learning curve: it is solved in one go. KNOI and "
@@ -158,7 +219,7 @@ class PlotMixin:
             axes.axvline(
                 where, color="grey", linestyle=":", label="step undone" if k == 0 else None
             )
-        L = len(model.correlations_)
+        L = len(self.correlations_)
         axes.set(
             xlabel=f"training {by}",
             ylabel=f"total correlation, of {L}",
@@ -167,25 +228,38 @@ class PlotMixin:
         axes.legend()
         return axes
 
+    def _pyplot(self, purpose: str) -> Any:
+        check_is_fitted(self)
+        return require("matplotlib.pyplot", "plot", purpose)
 
-def rows_to_show(pairs: PairSource, most: int = MOST_POINTS) -> tuple[NDArray[np.intp], Any]:
-    """All pairs if they are few, else `most` of them, always the same: their numbers, and they."""
-    n = pairs.n_rows
-    if n <= most:
-        return np.arange(n), pairs.read(0, n)
-    rng = generator(0, Purpose.PLOT_ROWS)
-    if pairs.random_access:
-        rows = np.sort(rng.choice(n, most, replace=False))
-        return rows, pairs.take(rows)
-    runs = np.sort(rng.choice(n // _RUN_ROWS, most // _RUN_ROWS, replace=False)) * _RUN_ROWS
-    pieces = [pairs.read(int(start), int(start) + _RUN_ROWS) for start in runs]
-    x, y = zip(*pieces, strict=True)
-    return (runs[:, None] + np.arange(_RUN_ROWS)).ravel(), (stack(x), stack(y))
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._facts_html()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._facts_html()
+        return bundle
+
+    def _facts_html(self) -> str:
+        return facts_table(self) if hasattr(self, "projection_") else ""
 
 
-def _pyplot(model: Any, purpose: str) -> Any:
-    check_is_fitted(model)
-    return require("matplotlib.pyplot", "plot", purpose)
+def facts_table(model: Any) -> str:
+    """An HTML table of the facts about a fitted model."""
+    rows = "".join(
+        f'<tr><th scope="row" style="{_CELL_STYLE}">{escape(label)}</th>'
+        f'<td style="{_CELL_STYLE}">{escape(text)}</td></tr>'
+        for label, text in describe_model(model)
+    )
+    return f'<table class="knoi-facts" style="{_TABLE_STYLE}"><tbody>{rows}</tbody></table>'
+
+
+def rows_to_show(pairs: PairSource, most: int = MAX_POINTS) -> PairSource:
+    """All pairs if they are few, else a random `most` of them, always the same."""
+    if pairs.n_rows <= most:
+        return pairs
+    return pairs.split(most, derived_seed(0, Purpose.PLOT_ROWS))[1]
 
 
 def _axes(plt: Any, ax: Any) -> Any:
@@ -206,15 +280,14 @@ def _panels(plt: Any, ax: Any, n: int) -> NDArray[Any]:
 
 
 def _components(components: Any, L: int) -> list[int]:
-    asked: list[Any] = [components] if isinstance(components, Integral) else list(components)
-    if not asked or any(isinstance(c, bool) or not isinstance(c, Integral) for c in asked):
+    chosen: list[Any] = list(components) if isinstance(components, Iterable) else [components]
+    if not chosen or not all(map(is_integer, chosen)):
         raise InputTypeError(
             f"components={components!r}: wanted a component number or several, counted from 0."
         )
-    for c in asked:
-        if not 0 <= c < L:
-            raise InputError(f"components={components!r}: the model has 0 to {L - 1}.")
-    return [int(c) for c in asked]
+    if not all(0 <= c < L for c in chosen):
+        raise InputError(f"components={components!r}: the model has 0 to {L - 1}.")
+    return [int(c) for c in chosen]
 
 
 def _labels(labels: Any, n_rows: int) -> NDArray[Any]:
@@ -234,12 +307,12 @@ def _scatter(plt: Any, axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -
         return
     values = np.unique(labels)
     numeric = np.issubdtype(labels.dtype, np.number)
-    if len(values) > MOST_COLOURS and not numeric:
+    if len(values) > MAX_COLOURS and not numeric:
         raise InputError(
-            f"labels has {len(values)} different values that are no numbers: at most "
-            f"{MOST_COLOURS} can be told apart by colour. Pass fewer, or numbers."
+            f"labels has {len(values)} different values that are not numbers: at most "
+            f"{MAX_COLOURS} colours are available. Pass fewer, or numbers."
         )
-    if len(values) > MOST_COLOURS:
+    if len(values) > MAX_COLOURS:
         drawn = axes.scatter(x, y, c=labels, **style)
         axes.figure.colorbar(drawn, ax=axes, label="label")
         return

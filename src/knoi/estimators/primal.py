@@ -12,14 +12,14 @@ from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.approximation import approximation, check_given, fitted
-from knoi.estimators.base import PIECE_ROWS, BaseCCA, unchanged_on_failure
+from knoi.estimators.base import BaseCCA, unchanged_on_failure
 from knoi.estimators.parameters import check_domain, kernels_for, rank_for
 from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.approximations import DENSE
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
-from knoi.projection import Projection, ViewProjection
+from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 from knoi.solvers.exact import solve_primal
 from knoi.solvers.moments import Moments
 
@@ -65,7 +65,7 @@ class MomentCCA(BaseCCA):
                     moments.merge(self._moments)
                 if solve:
                     self._keep(self._finish(maps, moments, consume=False))
-                    self._measure(pairs, engine, held=moments.held_bytes)
+                    self._fit_structure(pairs, engine, held=moments.held_bytes)
                     self.n_samples_ = moments.n
             self._maps, self._moments = maps, moments
         return self

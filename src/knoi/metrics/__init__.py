@@ -6,13 +6,13 @@ from knoi.metrics.correlation import (
     total_correlation,
 )
 from knoi.metrics.permutation import PermutationTest, permutation_test
+from knoi.metrics.redundancy import Redundancy, redundancy
 from knoi.metrics.retrieval import (
     RetrievalScores,
     cross_view_retrieval,
     retrieval_ranks,
     top_matches,
 )
-from knoi.metrics.structure import Redundancy, redundancy
 
 __all__ = [
     "PermutationTest",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.in_sample import verdict
+from knoi.estimators.structure import in_sample_warning
 from knoi.exceptions import InputError
 from knoi.metrics import component_correlations
 from knoi.report.images import Sprite, checked_shapes, sprite
@@ -43,7 +43,7 @@ class Content:
     retrieval: Retrieval
     curve: dict[str, Any] | None
     importance: tuple[Importance, Importance]
-    flattery: str | None  # why the correlations of training rows mean nothing, if so
+    in_sample_warning: str | None  # why the correlations of training rows mean nothing, if so
 
     @property
     def n_components(self) -> int:
@@ -85,7 +85,7 @@ def gather(
         if test is None:
             labels = checked_labels(labels, views.pairs.n_rows, "training")
         training = measured(model, views.pairs, seed)
-        flattery = verdict(model.projection_, views.pairs, getattr(model, "reg", None))
+        warning = in_sample_warning(model.projection_, views.pairs, getattr(model, "reg", None))
         names, n_cols = _names(model, views), views.pairs.n_cols
         if test is None:
             looked_at = shown(training, seed)
@@ -112,7 +112,7 @@ def gather(
         retrieval=retrieval(looked_at),
         curve=learning_curve(model),
         importance=_both(lambda view: importance(model, view, shapes[view], names[view])),
-        flattery=flattery,
+        in_sample_warning=warning,
     )
 
 

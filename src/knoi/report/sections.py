@@ -29,8 +29,8 @@ def summary(content: Content) -> Section:
         ("partner found first", f"{recall:.1%}", f"among {n:,} rows of Y; guessing: {1 / n:.2%}")
     )
     notices: list[Block] = []
-    if content.flattery is not None:
-        notices.append(Notice(f"{type(content.model).__name__}: {content.flattery}"))
+    if content.in_sample_warning is not None:
+        notices.append(Notice(f"{type(content.model).__name__}: {content.in_sample_warning}"))
     if held_out is None:
         notices.append(
             Notice(

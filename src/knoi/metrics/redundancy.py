@@ -4,9 +4,9 @@ Variates are what `transform` returns. Loadings are the correlations of the colu
 its own variates, cross-loadings those with the variates of the other view.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -93,29 +93,6 @@ class Variables:
         multiple = np.einsum("jk,kl,jl->j", rho, variates.inverse(which), rho, optimize=True)
         total = float(np.clip(multiple, 0.0, 1.0).mean())
         return Redundancy(np.asarray((rho * rho).mean(axis=0), dtype=np.float64), total)
-
-
-@dataclass(frozen=True)
-class Structure:
-    """The columns of both views beside the variates of both: L of X, then L of Y.
-
-    A view with more columns than can be kept is None.
-    """
-
-    variates: Variates
-    x: Variables | None
-    y: Variables | None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to build it again."""
-        parts = {"variates": self.variates, "x": self.x, "y": self.y}
-        return {name: None if part is None else asdict(part) for name, part in parts.items()}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        x, y = (None if state[view] is None else Variables(**state[view]) for view in "xy")
-        return cls(Variates(**state["variates"]), x, y)
 
 
 class JointMoments:

@@ -1,0 +1,330 @@
+"""Relate a view's columns to the variates: loadings, predictions, redundancy, in-sample warning.
+
+After a fit, moments of the columns of both views with the variates of both are computed on a sample
+of the training rows: d x 2 L numbers per view. `predict`, `inverse_transform` and the loadings need
+nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from knoi.arrays.backend import Array, compute_dtype, numpy_backend, pick_backend
+from knoi.arrays.blocks import even_slices, rows_that_fit
+from knoi.arrays.random import View
+from knoi.arrays.sparse import dense
+from knoi.data.pairs import PairSource
+from knoi.engine import Engine, Threads, worker_count
+from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
+from knoi.features.base import PROJECTED_COLUMNS
+from knoi.metrics.inputs import projection_matrix
+from knoi.metrics.redundancy import JointMoments, Redundancy, Variables, Variates
+from knoi.projection import PIECE_ROWS, Projection, ViewProjection
+
+# The structure is computed on all rows up to FULL_ROWS; beyond, on a sixteenth of them, so that the
+# pass costs at most a sixteenth of another look at the data; never on more than MAX_ROWS. There the
+# error of a regression on L variates grows by about L / rows, and correlations are good to
+# 1 / sqrt(rows).
+FULL_ROWS = 8192
+MAX_ROWS = 65_536
+# A view is left out if it has more numbers (columns x components): 20 components of 10^6 columns.
+MAX_NUMBERS = 20_000_000
+# The seed of the sample. It differs from that of a fit, whose held-out rows `split` draws too.
+_SAMPLE_SEED = 0x6B6E6F69
+
+# Correlations above this are perfect for practical purposes.
+PERFECT = 0.999
+# Directions are counted on at most this many rows: the count then costs little next to a fit.
+_COUNTED_ROWS = 1000
+# Share of the variance below which a direction may be rounding noise.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Moments of the columns of both views with the variates of both: L of X, then L of Y.
+
+    A view with more columns than can be kept is None.
+    """
+
+    variates: Variates
+    x: Variables | None
+    y: Variables | None
+
+    def regress(self, view: View, Z: NDArray[Any], given: View) -> NDArray[Any]:
+        """Predict the columns of `view` from variates Z (n, L) of the view `given`, (n, d)."""
+        which, dtype = self._variates_of(given), compute_dtype(Z.dtype)
+        return self._columns_of(view).regress(Z, self.variates, which, dtype)
+
+    def loadings(self, view: View, given: View) -> NDArray[Any]:
+        """Correlations of the columns of `view` with the variates of the view `given`, (d, L)."""
+        return self._columns_of(view).correlations(self._variates_of(given))
+
+    def redundancy(self, view: View, given: View) -> Redundancy:
+        """Redundancy of the columns of `view` given the variates of the view `given`."""
+        return self._columns_of(view).redundancy(self.variates, self._variates_of(given))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build it again."""
+        parts = {"variates": self.variates, "x": self.x, "y": self.y}
+        return {name: None if part is None else asdict(part) for name, part in parts.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`."""
+        x, y = (None if state[view] is None else Variables(**state[view]) for view in "xy")
+        return cls(Variates(**state["variates"]), x, y)
+
+    def _columns_of(self, view: View) -> Variables:
+        columns = (self.x, self.y)[view]
+        if columns is None:
+            raise NotKeptError(
+                f"{view.name} is too wide to be predicted or to have loadings: its columns times "
+                f"the components exceed the {MAX_NUMBERS} numbers that are kept. Lower "
+                "n_components, pass fewer columns, or regress the columns you need on the output "
+                "of transform."
+            )
+        return columns
+
+    def _variates_of(self, view: View) -> slice:
+        L = len(self.variates.mean) // 2
+        return slice(view * L, (view + 1) * L)
+
+
+class StructureMixin:
+    """Predictions, reconstructions, loadings and redundancy of a fitted estimator."""
+
+    # Provided by the estimator.
+    projection_: Projection
+    n_jobs: int | None
+    device: str | None
+    transform: Callable[..., Any]
+    transform_y: Callable[[Any], NDArray[Any]]
+    _budget: Callable[..., int]
+    _remember_columns: Callable[..., None]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the second view from the first, by least squares on its variates.
+
+        Y_hat = mean(Y) + (Zx - mean(Zx)) B, the best linear prediction of Y from the output of
+        `transform`, with B from the training rows (at most 65,536 of them). What the variates do
+        not explain is predicted by its mean. As with `correlations_`, evaluate it on rows not used
+        in `fit`.
+
+        Returns
+        -------
+        Y_hat : ndarray (n_samples, n_features_y_), in the precision of X
+        """
+        return self._structure().regress(View.Y, np.asarray(self.transform(X)), View.X)
+
+    def predict_x(self, Y: Any) -> NDArray[Any]:
+        """Predict the first view from the second, as `predict` does the second from the first."""
+        return self._structure().regress(View.X, self.transform_y(Y), View.Y)
+
+    def inverse_transform(self, Zx: Any, Zy: Any = None) -> Any:
+        """Reconstruct X, or both views, from their own variates, by least squares.
+
+        Exact for linear methods with as many components as a view has directions; otherwise the
+        best linear reconstruction. Variates of kernel methods are not linear in the columns, so
+        for them it is an approximation for any number of components.
+
+        Returns
+        -------
+        X_hat : ndarray (n_samples, n_features_in_), or the pair (X_hat, Y_hat) if Zy is given
+        """
+        structure = self._structure()
+        X_hat = structure.regress(View.X, self._checked_variates(Zx, "Zx"), View.X)
+        if Zy is None:
+            return X_hat
+        return X_hat, structure.regress(View.Y, self._checked_variates(Zy, "Zy"), View.Y)
+
+    @property
+    def x_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of X with the variates of X on training rows, (dx, L)."""
+        return self._structure().loadings(View.X, View.X)
+
+    @property
+    def y_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of Y with the variates of Y on training rows, (dy, L)."""
+        return self._structure().loadings(View.Y, View.Y)
+
+    @property
+    def x_cross_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of X with the variates of Y on training rows, (dx, L)."""
+        return self._structure().loadings(View.X, View.Y)
+
+    @property
+    def y_cross_loadings_(self) -> NDArray[Any]:
+        """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
+        return self._structure().loadings(View.Y, View.X)
+
+    def redundancy(self, X: Any, Y: Any) -> tuple[Redundancy, Redundancy]:
+        """Share of each view's variance that the variates of the other explain, on these pairs.
+
+        Returns
+        -------
+        of_x, of_y : Redundancy
+            Of the columns of X given the variates of Y, and the other way round.
+        """
+        check_is_fitted(self)
+        with PairSource.open(X, Y) as pairs, Threads(worker_count(self.n_jobs)) as engine:
+            self._remember_columns(X, pairs, reset=False)
+            structure = self._structure_on(pairs, engine)
+        return structure.redundancy(View.X, View.Y), structure.redundancy(View.Y, View.X)
+
+    def _structure(self) -> Structure:
+        """The structure of the fit, or `NotKeptError` that says why there is none."""
+        check_is_fitted(self)
+        name = type(self).__name__
+        if not hasattr(self, "structure_"):
+            raise NotKeptError(
+                f"This {name} was saved, or learned by partial_fit or solve, without the relation "
+                "of its variates to the columns of the views, which predict, inverse_transform and "
+                "loadings need. Fit it again with fit."
+            )
+        if self.structure_ is None:
+            raise NotKeptError(
+                f"This {name} was fitted within a memory_budget too small to relate its variates "
+                "to the columns of the views, which predict, inverse_transform and loadings need. "
+                "Fit it again with a larger memory_budget."
+            )
+        return self.structure_
+
+    def _fit_structure(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> None:
+        """Set `structure_` from a sample of the training rows, or None if memory is too small."""
+        self.structure_: Structure | None = None
+        with suppress(MemoryBudgetError):
+            self.structure_ = self._structure_on(structure_sample(pairs), engine, held=held)
+
+    def _structure_on(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> Structure:
+        """Compute the structure on all rows of `pairs`; `held` bytes are in use elsewhere."""
+        projection = self.projection_
+        L = int(projection.x.weights.shape[1])
+        kept = [view for view in View if pairs.n_cols[view] * L <= MAX_NUMBERS]
+        n_columns = tuple(pairs.n_cols[view] for view in kept)
+        placed = []
+        scratch = 0
+        for view, own in zip(View, (projection.x, projection.y), strict=True):
+            precision = compute_dtype(pairs.stored_dtypes[view], own.features.dtype)
+            backend = pick_backend(self.device, precision)
+            placed.append((own.folded.to(backend), backend))
+            numbers = own.folded.numbers_per_row()
+            scratch += pairs.bytes_on(backend)[view] + numbers * backend.itemsize
+        rows = rows_that_fit(
+            self._budget(pick_backend(self.device, pairs.dtype)),
+            fixed=held
+            + JointMoments.fixed_bytes(n_columns, 2 * L)
+            + min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch,
+            # One chunk in use and one read ahead; then scaled and centred in float64.
+            per_row=2 * pairs.row_bytes + sum(pairs.bytes_on(numpy_backend("float64"))) + 48 * L,
+            n_rows=pairs.n_rows,
+            purpose="relating columns to variates",
+            remedy="Raise memory_budget.",
+        )
+        moments = JointMoments(n_columns, 2 * L)
+
+        def project(piece: slice, chunks: tuple[Any, Any], Z: NDArray[np.float64]) -> None:
+            for view, (own, backend) in zip(View, placed, strict=True):
+                found = backend.to_numpy(own(backend.asarray(chunks[view][piece])))
+                Z[piece, view * L : (view + 1) * L] = found
+
+        with pairs.iterate(rows) as read:
+            for chunks in read:
+                n = int(chunks[0].shape[0])
+                Z = np.empty((n, 2 * L))
+                engine.map(project, even_slices(n, PIECE_ROWS), chunks, Z)
+                moments.add(Z, tuple(chunks[view] for view in kept))
+        columns = dict(zip(kept, moments.variables(pairs.dtype), strict=True))
+        return Structure(moments.variates(), columns.get(View.X), columns.get(View.Y))
+
+    def _checked_variates(self, Z: Any, name: str) -> NDArray[Any]:
+        checked = projection_matrix(Z, name)
+        L = int(self.projection_.x.weights.shape[1])
+        if checked.shape[1] != L:
+            raise InputError(
+                f"{name} has {checked.shape[1]} columns, but {type(self).__name__} has {L} "
+                "components. Pass the output of transform."
+            )
+        return checked
+
+
+def structure_sample(pairs: PairSource) -> PairSource:
+    """The rows to compute the structure on: all of few, a random part of many; always the same."""
+    n = min(MAX_ROWS, max(FULL_ROWS, pairs.n_rows // 16))
+    return pairs if n >= pairs.n_rows else pairs.split(n, _SAMPLE_SEED)[1]
+
+
+def in_sample_warning(projection: Projection, pairs: PairSource, reg: Any) -> str | None:
+    """Warn if all training correlations are perfect and would be for any two views; else None.
+
+    n centred rows span n - 1 dimensions. Views that vary in p and q directions share at least
+    p + q - (n - 1) of them: as many correlations are 1, by geometry, whatever the data. A
+    regularization r excludes a direction of variance v where it keeps its correlation v / (v + r)
+    below 1.
+
+    `reg` is the parameter of the estimator; if it is not a number nothing is excluded.
+    """
+    n, L = pairs.n_rows, len(projection.correlations)
+    views = projection.x, projection.y
+    most = [min(view.features.rank, n - 1) for view in views]
+    if projection.correlations.min() < PERFECT or sum(most) < n - 1 + L:
+        return None
+    regs = reg if isinstance(reg, list | tuple) else (reg, reg)
+    sample = pairs.sample(_COUNTED_ROWS, _SAMPLE_SEED)
+    found = []
+    for view, own, bound in zip(View, views, most, strict=True):
+        m = int(sample[view].shape[0])
+        r = float(regs[view]) if isinstance(regs[view], int | float) else 0.0
+        directions = min(bound, _directions(own, sample[view], r))
+        # If a sample has as many as it can have, all rows may have as many as they can.
+        found.append(bound if m < n and directions >= min(m - 1, bound) else directions)
+    return None if sum(found) < n - 1 + L else warning_text(n, L, found[0], found[1])
+
+
+def warning_text(n_rows: int, n_components: int, x_directions: int, y_directions: int) -> str:
+    """The text of the in-sample warning."""
+    return (
+        f"the {n_components} correlations found are at least {PERFECT}, but would be for any two "
+        f"views, related or not: X varies in {x_directions} directions and Y in {y_directions}, "
+        f"together more than the {n_rows} rows can separate. correlations_ is meaningless here. "
+        "Use score or permutation_test on rows not used in fit; pass more rows, or raise reg."
+    )
+
+
+def _directions(view: ViewProjection, rows: Array, reg: float) -> int:
+    """Directions of the rows' features that `reg` leaves free to correlate perfectly."""
+    values = np.linalg.eigvalsh(_gram(view, rows, equilibrated=reg == 0.0))
+    # v / (v + r) >= PERFECT, with r relative to the total variance
+    least = max(reg * PERFECT / (1.0 - PERFECT), _ROUNDING)
+    return int((values > least * values.sum()).sum())
+
+
+def _gram(view: ViewProjection, rows: Array, *, equilibrated: bool) -> NDArray[np.float64]:
+    """Inner products (m, m) of the centred features of rows, columns scaled if `equilibrated`.
+
+    Without regularization the scale of a column does not matter, and must not influence the count.
+    """
+    backend = numpy_backend("float64")
+    features = view.features.to(backend)
+    X = backend.asarray(rows)
+    if features.landmark_rows is not None:
+        # Weights on kernel columns stand for features whose inner products are the kernel itself.
+        G = np.asarray(dense(features.kernel(X, X)))
+        G = G - G.mean(axis=0)
+        return np.asarray(G - G.mean(axis=1, keepdims=True))
+    G = np.zeros((int(rows.shape[0]),) * 2)
+    prepared = features.prepare(X)
+    for columns in features.slices(PROJECTED_COLUMNS):
+        F = features.block(prepared, columns)
+        largest = np.abs(F).max(axis=0)
+        F = F - F.mean(axis=0)
+        if equilibrated:
+            deviation = F.std(axis=0)
+            F /= np.where(deviation <= _ROUNDING * largest, np.inf, deviation)
+        G += F @ F.T
+    return G
