@@ -34,6 +34,7 @@ class Recorder:
         self._called: tuple[dict[Any, None], dict[Any, None]] = ({}, {})
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Note a call, unless it is part of an import."""
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
             return
@@ -87,7 +88,7 @@ def paths(**parameters: Any) -> tuple[Calls, Calls]:
         for file, columns in zip(files, (12, 10), strict=True):
             noise = rng.standard_normal((len(shared), columns), dtype=np.float32)
             np.save(file, shared @ rng.standard_normal((3, columns), dtype=np.float32) + noise)
-        model = knoi.KNOI(2, rank=200, epochs=2, random_state=0, **parameters)
+        model = knoi.KNOI(2, rank=200, epochs=2, memory_budget="1GiB", random_state=0, **parameters)
         with recording() as fit:
             model.fit(*map(str, files))
         with recording() as transform:

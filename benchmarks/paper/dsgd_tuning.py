@@ -3,11 +3,11 @@
     python -m benchmarks.paper.dsgd_tuning [--samples 100000] [--rank 20480]
     python -m benchmarks.paper.dsgd_tuning --at-size [--samples 1000000]
 
-One pass over 100,000 training rows of the MNIST8M stand-in, judged (refit) on the 20,000 rows that
-the experiment sets aside for tuning; the test rows play no part. DSGD: every learning rate at the
+One pass over 100,000 training rows of the MNIST8M stand-in, evaluated (refit) on the 20,000
+rows set aside for tuning; the test rows play no part. DSGD: every learning rate at the
 default decay, then every decay at the best rate. KNOI as published: every learning rate, to see
 where the authors' (1, in our convention) stands among them. `--at-size` runs a few of these rates
-on a million samples, to see whether the subset told the truth. Needs KNOI_DATA with MNIST.
+on a million samples, to check the choice made on the subset. Needs KNOI_DATA with MNIST.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.fits import train_evaluated
 from benchmarks.harness import DATA, Results
+from benchmarks.paper import standin
+from benchmarks.paper.mnist8m import DSGD, PUBLISHED, TEST_ROWS, TUNING_ROWS, L
 from knoi import KNOI, DoublyStochasticCCA
-from knoi.bench import standin
-from knoi.bench.curve import train_judged
-from knoi.bench.mnist8m import DSGD, PUBLISHED, TEST_ROWS, TUNING_ROWS, L
 
 NAME = "dsgd_tuning"
 SAMPLES, AT_SIZE = 100_000, 1_000_000
@@ -44,7 +44,7 @@ def make(method, rank, rate, decay):
 
 def measure(method, rank, samples, rate, decay, views):
     with tempfile.TemporaryDirectory() as folder:
-        cell = train_judged(
+        cell = train_evaluated(
             make(method, rank, rate, decay),
             views.X,
             views.Y,

@@ -4,7 +4,7 @@
         [--samples 1000000] [--to SAMPLES] [--rank RANK]
 
 One pass over a million training pairs, streamed from disk, 50 components. As training passes
-100,000, 200,000, ... samples, its weights are turned into a model and judged on 20,000 held-out
+100,000, 200,000, ... samples, its weights are turned into a model and evaluated on 20,000 held-out
 pairs by both measures. A point stands for at most that many samples: where a minibatch would cross
 the mark, the weights before it are taken; the exact number is kept beside it. Seconds are those of
 training, evaluation excluded, and of setting it up.
@@ -16,15 +16,14 @@ Needs KNOI_DATA with MNIST.
 
 import argparse
 import sys
-import time
-from dataclasses import dataclass, replace
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarks.fits import train_evaluated
 from benchmarks.harness import Results
-from benchmarks.paper.standin import SAMPLES, L, load
-from knoi import KNOI, total_correlation
-from knoi.bench.peak import PeakMemory
-from knoi.bench.stepping import set_up
-from knoi.solvers.loop import train
+from benchmarks.paper.standin import SAMPLES, L, load_cached
+from knoi import KNOI
 
 NAME = "learning_curves"
 MARKS = (100_000, 200_000, 300_000, 400_000, 600_000, 900_000, 1_000_000)
@@ -80,46 +79,6 @@ def full_curves(cells):
     return found
 
 
-class Curve:
-    """A callback that judges the weights when the next minibatch would pass a mark."""
-
-    def __init__(self, fit, views, marks):
-        self._fit, self._views, self._left = fit, views, list(marks)
-        self._evaluating = 0.0  # seconds spent here, which are none of training
-        self._undone = 0
-        self.points = {}
-
-    def __call__(self, run, outcome):
-        """The run, stopped after the last mark."""
-        self._undone += outcome.undone
-        while self._left and run.weights.samples + self._fit.training.plan.batch_size > (
-            mark := self._left[0]
-        ):
-            self._left.pop(0)
-            if run.weights.samples <= mark:
-                self._judge(mark, run)
-        return run if self._left else replace(run, stopped="samples")
-
-    def _judge(self, mark, run):
-        trained = run.seconds - self._evaluating
-        start = time.perf_counter()
-        model = self._fit.finished(run)
-        Zx, Zy = model.transform(*self._views.test)
-        self.points[str(mark)] = point = {
-            "samples": run.weights.samples,
-            "refit": total_correlation(Zx, Zy, measure="refit"),
-            "fitted": total_correlation(Zx, Zy, measure="fitted"),
-            "train_seconds": trained,
-            "undone": self._undone,
-        }
-        print(
-            f"  {point['samples']:>9,} samples: refit {point['refit']:.2f}, fitted "
-            f"{point['fitted']:.2f}, {trained:.0f} s",
-            flush=True,
-        )
-        self._evaluating += time.perf_counter() - start
-
-
 def run_case(case, rank, to, views, budget, seed):
     model = KNOI(
         L,
@@ -132,18 +91,18 @@ def run_case(case, rank, to, views, budget, seed):
         verbose=False,
         **case.parameters,
     )
-    with PeakMemory() as peak, set_up(model, views.X, views.Y) as fit:
-        plan = fit.training.plan
-        print(f"  set up in {fit.setup_seconds:.0f} s, b = {plan.batch_size}", flush=True)
-        curve = Curve(fit, views, [*(mark for mark in MARKS if mark < to), to])
-        with iter(fit.stream()) as batches:
-            train(fit.run, batches, fit.training.rule, [curve])
+    marks = [*(mark for mark in MARKS if mark < to), to]
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        cell = train_evaluated(
+            model, views.X, views.Y, views.test, marks, directory=directory, identity={}
+        )
     return {
-        "curve": curve.points,
-        "setup_seconds": fit.setup_seconds,
-        "peak_rss_bytes": peak.rss,
-        "peak_bytes": peak.anonymous,
-        "plan": plan.state_dict(),
+        "curve": {str(point["mark"]): point for point in cell["curve"]},
+        "setup_seconds": cell["setup_seconds"],
+        "peak_rss_bytes": cell["peak_bytes"],
+        "peak_bytes": cell["peak_anonymous_bytes"],
+        "plan": cell["plan"],
     }
 
 
@@ -188,7 +147,7 @@ def main():
         key = key_of(name, rank, options.samples, to, options.seed)
         print(key, flush=True)
         if key not in results.cells:
-            views = views or load(options.samples)
+            views = views or load_cached(options.samples)
         cells[name] = cell = results.cell(
             key,
             lambda: run_case(case, rank, to, views, options.budget, options.seed),  # noqa: B023

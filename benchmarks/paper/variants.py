@@ -3,8 +3,8 @@
     python -m benchmarks.paper.variants [--only "no warm start" ...] [--to 200000] [--rank 4096]
 
 The MNIST8M stand-in, 50 components, kernel columns of rank 4096 unless the variant says otherwise;
-judged at 100,000 and 200,000 samples as in `learning_curves`. The first line is the default, which
-the others are held against. Needs KNOI_DATA with MNIST.
+evaluated at 100,000 and 200,000 samples as in `learning_curves`. The first line is the
+default, which the others are compared with. Needs KNOI_DATA with MNIST.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.harness import Results
 from benchmarks.paper.learning_curves import Case, run_case
-from benchmarks.paper.standin import SAMPLES, load
+from benchmarks.paper.standin import SAMPLES, load_cached
 
 NAME = "variants"
 RANK = 4096
@@ -66,7 +66,7 @@ def main():
         key = key_of(name, options.rank, options.to)
         print(key, flush=True)
         if key not in results.cells:
-            views = views or load(options.samples)
+            views = views or load_cached(options.samples)
         results.cell(
             key,
             lambda: measure(name, options.rank, options.to, views, options.budget),  # noqa: B023

@@ -6,25 +6,20 @@ Both stream the same pairs of the MNIST8M stand-in from disk, 50 components. KNO
 widths and landmarks and train; its time is that of the whole fit. The closed form is given these
 landmarks and widths, and not charged for choosing them: its time is whitening, one pass for the
 moments and one solution. Its regulariser is the one of three that does best on the 20,000 held-out
-pairs, so that it is judged at its best. Ratio = exact / KNOI. Needs KNOI_DATA with MNIST.
+pairs, so that it is shown at its best. Ratio = exact / KNOI. Needs KNOI_DATA with MNIST.
 """
 
 import argparse
 import time
 
+from benchmarks.fits import evaluate, exact_fits
 from benchmarks.harness import Results
-from benchmarks.paper.standin import L, load
-from knoi import KNOI, FourierCCA, total_correlation
-from knoi.bench.exact import exact_fits
+from benchmarks.paper.standin import L, load_cached
+from knoi import KNOI, FourierCCA
 from knoi.features import Nystrom
 
 NAME = "speed_against_exact"
 REGS = (1e-6, 1e-7, 1e-8)
-
-
-def judge(model, views):
-    Zx, Zy = model.transform(*views.test)
-    return {name: total_correlation(Zx, Zy, measure=name) for name in ("refit", "fitted")}
 
 
 def stochastic(views, options):
@@ -52,7 +47,10 @@ def exact(views, columns, options):
     model = FourierCCA(L, approximation=whitened, memory_budget=options.budget)
     found = {}
     for fit in exact_fits(model, views.X, views.Y, REGS):
-        found[f"{fit.reg:g}"] = {**judge(fit.model, views), "seconds": whitening + fit.seconds}
+        found[f"{fit.reg:g}"] = {
+            **evaluate(fit.model, views.test),
+            "seconds": whitening + fit.seconds,
+        }
     return found, tuple(features.rank for features in whitened)
 
 
@@ -60,7 +58,7 @@ def measure(views, options):
     best, exact_best = None, None
     for _ in range(options.repeats):
         model, seconds = stochastic(views, options)
-        ours = {**judge(model, views), "seconds": seconds, "samples": model.n_samples_seen_}
+        ours = {**evaluate(model, views.test), "seconds": seconds, "samples": model.n_samples_seen_}
         print(f"  KNOI: refit {ours['refit']:.2f}, {seconds:.0f} s", flush=True)
         columns = model.projection_.x.features, model.projection_.y.features
         by_reg, ranks = exact(views, columns, options)
@@ -92,7 +90,7 @@ def main():
     key = f"rank={options.rank} samples={options.samples} epochs={options.epochs}"
     print(key, flush=True)
     cell = Results(NAME).cell(
-        key, lambda: measure(load(options.samples), options), again=options.again
+        key, lambda: measure(load_cached(options.samples), options), again=options.again
     )
     ours, theirs = cell["knoi"], cell["exact"]
     print(

@@ -14,12 +14,12 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from benchmarks.fits import set_up
 from benchmarks.harness import Results, best_times
 from knoi import KNOI
 from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.bench.stepping import set_up
 from knoi.engine import Threads, worker_count
 from knoi.features import KernelColumns, RandomFourier, StructuredFourier
 from knoi.kernels import RBF

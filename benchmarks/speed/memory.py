@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.memory
 
-Each fit streams two files in a child process of its own. What counts is the peak of anonymous
-resident memory during the fit over that before it: mapped pages of the files are the data itself,
+Each fit streams two files in a child process. The number is the peak of anonymous resident
+memory during the fit minus that before it: mapped pages of the files are the data itself,
 and the kernel takes them back at will.
 """
 
@@ -12,14 +12,12 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 
 import knoi
-from benchmarks.harness import Results
+from benchmarks.harness import PeakMemory, Results
 from knoi.arrays.blocks import parse_bytes
 from knoi.data.synthetic import make_two_views
 
@@ -45,27 +43,11 @@ def _child(estimator, parameters, x, y):
     warm = make_two_views(200, (9, 9))
     small = {"rank": 9} if "rank" in parameters else {}
     make(2, **{**parameters, **small, "memory_budget": "1GiB"}).fit(warm.X, warm.Y)
-    before, peak, done = _anonymous_bytes(), 0, threading.Event()
-
-    def watch():
-        nonlocal peak
-        while not done.is_set():
-            peak = max(peak, _anonymous_bytes())
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    make(50, **parameters).fit(x, y)
-    done.set()
-    watcher.join()
-    print(peak - before)
-
-
-def _anonymous_bytes():
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("this benchmark reads /proc/self/status, which only Linux has")
+    with PeakMemory(interval=0.002) as peak:
+        make(50, **parameters).fit(x, y)
+    if not peak.rss:
+        raise RuntimeError("this benchmark reads /proc/self/status, which only Linux has")
+    print(peak.anonymous)
 
 
 def main():

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.fits import set_up
 from benchmarks.harness import Results, best_times
 from benchmarks.speed.linear_memmap import make_file
 from knoi import KNOI
-from knoi.bench.stepping import set_up
 from knoi.engine import Threads, worker_count
 from knoi.estimators.knoi_steps import AVERAGE_FROM
 from knoi.solvers.loop import train

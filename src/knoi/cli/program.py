@@ -15,7 +15,6 @@ import typer
 
 from knoi import __version__
 from knoi.cli import demo, fit, info, report, retrieve, score, transform, tune
-from knoi.cli.bench import bench
 from knoi.cli.options import PARAMETERS, Debug, Invocation
 from knoi.cli.output import Interrupted, paragraphs
 from knoi.exceptions import InSampleWarning, KnoiError
@@ -37,7 +36,6 @@ for _command, _examples in (
     (demo.demo, demo.EXAMPLES),
 ):
     app.command(help=paragraphs(_command.__doc__), epilog=_examples)(_command)
-app.add_typer(bench, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,70 @@
+"""The generated parts of docs/architecture.md: layers, modules by package, the path of a fit."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import fit_path
+
+PROJECT = Path(__file__).parents[1]
+PACKAGE = PROJECT / "src" / "knoi"
+
+
+def layers(_: Path | None = None) -> str:
+    """The layers that import-linter enforces, from pyproject.toml."""
+    tools = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]
+    (found,) = [c["layers"] for c in tools["importlinter"]["contracts"] if c["type"] == "layers"]
+    names = "\n".join(layer.replace("knoi.", "") for layer in found)
+    return f"```text\n{names}\n```\n"
+
+
+def modules(_: Path | None = None) -> str:
+    """A table per package: each module with the first line of its docstring."""
+    packages = [file.parent for file in sorted(PACKAGE.glob("*/__init__.py"))]
+    return "\n".join(
+        [
+            _section("knoi", "", _modules(PACKAGE)),
+            *(_section(f"knoi.{one.name}", _role(one), _modules(one)) for one in packages),
+        ]
+    )
+
+
+def _section(name: str, role: str, files: list[Path]) -> str:
+    rows = "".join(
+        f"| `{file.relative_to(PACKAGE).as_posix()}` | {_role(file)} |\n" for file in files
+    )
+    heading = f"### `{name}`\n\n" + (f"{role}\n\n" if role else "")
+    return f"{heading}| module | role |\n| --- | --- |\n{rows}"
+
+
+def _modules(folder: Path) -> list[Path]:
+    """The modules of a package and of packages inside it; at the top its own modules only."""
+    found = folder.glob("*.py") if folder == PACKAGE else folder.rglob("*.py")
+    return sorted(file for file in found if file.name != "__init__.py")
+
+
+def _role(path: Path) -> str:
+    """The first line of a module's docstring."""
+    file = path / "__init__.py" if path.is_dir() else path
+    docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return docstring.splitlines()[0].replace("|", "\\|") if docstring else ""
+
+
+def path_of_a_fit(_: Path | None = None) -> str:
+    """The modules that a fit calls, in order of the first call, with the functions."""
+    fitted, added = fit_path.paths(n_jobs=1)
+    heading = f"`fit` calls functions of {len(fitted)} modules, in order of the first call:"
+    lines = ["", heading, "", *_numbered(fitted)]
+    if added:
+        lines += ["", f"`transform` adds {len(added)}:", "", *_numbered(added)]
+    return "\n".join(lines) + "\n"
+
+
+def _numbered(found: fit_path.Calls) -> Iterator[str]:
+    for number, (module, functions) in enumerate(found.items(), 1):
+        public = [name for name in functions if "._" not in name and not name.startswith("_")]
+        yield f"{number}. `{module}.py`: {', '.join(f'`{name}`' for name in public)}"
+
+
+TABLES = {"layers": layers, "modules": modules, "fit_path": path_of_a_fit}
