@@ -1,11 +1,12 @@
 """The generated parts of docs/architecture.md: layers, modules by package, the path of a fit."""
 
 import ast
+import json
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-
-from benchmarks import fit_path
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "src" / "knoi"
@@ -53,7 +54,9 @@ def _role(path: Path) -> str:
 
 def path_of_a_fit(_: Path | None = None) -> str:
     """The modules that a fit calls, in order of the first call, with the functions."""
-    fitted, added = fit_path.paths(n_jobs=1)
+    # In a fresh process: functions whose result is cached would be missing in a used one.
+    command = [sys.executable, "-m", "benchmarks.fit_path", "--json"]
+    fitted, added = json.loads(subprocess.check_output(command, cwd=PROJECT, text=True))
     heading = f"`fit` calls functions of {len(fitted)} modules, in order of the first call:"
     lines = ["", heading, "", *_numbered(fitted)]
     if added:
@@ -61,7 +64,7 @@ def path_of_a_fit(_: Path | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _numbered(found: fit_path.Calls) -> Iterator[str]:
+def _numbered(found: dict[str, list[str]]) -> Iterator[str]:
     for number, (module, functions) in enumerate(found.items(), 1):
         public = [name for name in functions if "._" not in name and not name.startswith("_")]
         yield f"{number}. `{module}.py`: {', '.join(f'`{name}`' for name in public)}"

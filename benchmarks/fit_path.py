@@ -8,6 +8,7 @@ that run while a module is imported do not count. `docs/architecture.md` holds t
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import threading
@@ -102,8 +103,12 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--approximation", default="auto")
     arguments.add_argument("--jobs", type=int, default=1, help="n_jobs")
+    arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     fitted, added = paths(approximation=options.approximation, n_jobs=options.jobs)
+    if options.json:
+        print(json.dumps([fitted, added]))
+        return
     for heading, found in (("fit", fitted), ("transform, further modules", added)):
         print(f"{heading}: {len(found)} modules")
         for number, (module, functions) in enumerate(found.items(), 1):
