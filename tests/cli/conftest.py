@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(capsys, monkeypatch, folder, tmp_path):
-    """Run a command in a folder of its own that has the files; returns code, out, err."""
+    """Run a command in a new directory with links to the files; returns code, out, err."""
     for file in folder.iterdir():
         os.symlink(file, tmp_path / file.name)
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def run(capsys, monkeypatch, folder, tmp_path):
 
 @pytest.fixture
 def run_json(run):
-    """The same for a command that succeeds and prints a JSON document, with nothing beside it."""
+    """Run a command that succeeds and prints one JSON document and nothing else."""
 
     def parsed(*arguments):
         done = run(*arguments, "--json")
@@ -55,8 +55,8 @@ def run_json(run):
 
 
 @pytest.fixture
-def refused(run):
-    """The one line of a command that fails, by exit code."""
+def error_line(run):
+    """Run a command that fails with this exit code, and return the one line it prints."""
 
     def line(code, *arguments):
         done = run(*arguments)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import knoi
 from knoi.cli import app, main
 from knoi.cli.program import in_options
 from knoi.exceptions import InputError
@@ -22,21 +23,23 @@ SCORE = ("score", "linear.knoi", "X_test.npy", "Y_test.npy")
 def test_every_command_is_listed(run):
     shown = run("--help").out
     assert [name for name in COMMANDS if not re.search(rf"│ {name} ", shown)] == []
+    assert run().out == shown
+    assert run("--version").out == f"knoi {knoi.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_examples_that_name_options_there_are(run, command):
+def test_help_has_examples_that_use_existing_options(run, command):
     done = run(command, "--help")
     assert done.code == 0
     examples = done.out.partition("Examples")[2]
-    # Broken where the screen ends; all commands begin at the margin.
+    # Wrapped at the width of the screen; all commands begin at the margin.
     lines = re.split(r"(?= knoi )", " ".join(examples.split()))
     lines = [line.strip() for line in lines if line.strip()]
     assert lines
     assert all(line.startswith(f"knoi {command}") for line in lines)
     options = set(re.findall(r"--[a-z][\w-]*|(?<= )-[a-z]\b", " ".join(lines)))
     known = set(re.findall(r"--[a-z][\w-]*|(?<= )-[a-z]\b", done.out.partition("Examples")[0]))
-    # `jq -r` is not ours.
+    # `jq -r` is another program's.
     assert options - {"-r"} <= known
     assert "\x1b" not in done.out
 
@@ -106,8 +109,8 @@ def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
         ),
     ],
 )
-def test_a_command_that_is_not_understood(refused, arguments, line):
-    said = refused(2, *arguments)
+def test_usage_errors(error_line, arguments, line):
+    said = error_line(2, *arguments)
     assert said.startswith(line)
     assert said.endswith("--help")
     assert not os.path.exists("m.knoi")
@@ -174,23 +177,23 @@ def test_a_command_that_is_not_understood(refused, arguments, line):
         (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs"),
     ],
 )
-def test_what_cannot_be_done(refused, run, arguments, line):
+def test_errors(error_line, run, arguments, line):
     with open("text.csv", "w") as file:
         file.write("a,b\n1,2\nx,3\n")
     os.mkdir("folder")
     before = sorted(os.listdir())
-    assert refused(1, *arguments).startswith(line)
+    assert error_line(1, *arguments).startswith(line)
     assert sorted(os.listdir()) == before
 
 
-def test_a_missing_extra_is_told_before_the_fit(refused, monkeypatch):
+def test_a_missing_extra_is_reported_before_the_fit(error_line, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert refused(1, *FIT, "--report", "page.html") == (
+    assert error_line(1, *FIT, "--report", "page.html") == (
         "the report needs plotly, which is not installed. Run: pip install 'knoi[report]'"
     )
 
 
-def test_a_model_that_is_there_is_replaced(run):
+def test_an_existing_model_is_replaced(run):
     for components in (1, 2):
         done = run(*FIT, "--method", "linear", "-k", components, "-q")
         assert done.code == 0
@@ -202,15 +205,15 @@ def test_debug_shows_the_traceback(run):
         run("score", "linear.knoi", "Y_test.npy", "X_test.npy", "--debug")
 
 
-def test_a_full_memory_is_said_in_one_line(refused, monkeypatch):
+def test_out_of_memory_is_reported_in_one_line(error_line, monkeypatch):
     def full(*_):
         raise MemoryError("cannot allocate 9 TiB")
 
     monkeypatch.setattr("knoi.metrics.component_correlations", full)
-    assert refused(1, *SCORE).startswith("out of memory (cannot allocate 9 TiB). Set a limit")
+    assert error_line(1, *SCORE).startswith("out of memory (cannot allocate 9 TiB). Set a limit")
 
 
-def test_a_reader_that_has_had_enough_is_no_error(folder):
+def test_a_closed_pipe_prints_nothing(folder):
     code = "import sys; from knoi.cli import main; sys.exit(main(sys.argv[1:]))"
     with subprocess.Popen(
         [sys.executable, "-c", code, "info", str(folder / "linear.knoi")],
@@ -223,17 +226,17 @@ def test_a_reader_that_has_had_enough_is_no_error(folder):
     assert program.returncode == 1
 
 
-def test_messages_speak_of_options():
+def test_messages_name_options():
     assert in_options("n_components=3: set n_components, rank=5 (a rank) or memory_budget.") == (
         "--components 3: set --components, --rank 5 (a rank) or --memory."
     )
     assert in_options("fit with resume=True goes on") == "fit with --resume goes on"
 
 
-def test_what_is_stored_for_a_machine_does_not_bind_another(run_json, run):
+def test_memory_and_jobs_of_the_fit_do_not_bind_later_commands(run_json, run):
     done = run(*FIT, "--method", "linear", "-k", "2", "--memory", "1MiB", "--jobs", "1", "-q")
     assert done.code == 0
-    # 1 MiB would not do for these rows.
+    # 1 MiB would not be enough for these rows.
     np.save("wide.npy", np.zeros((70_000, 6)))
     assert run("transform", "m.knoi", "wide.npy", "-o", "Z.npy", "-q").code == 0
 

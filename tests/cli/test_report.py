@@ -1,4 +1,4 @@
-"""`knoi report` and `knoi fit --report`: what the page is told, and that there is one."""
+"""`knoi report` and `knoi fit --report`: what the page is made from, and that it is written."""
 
 import gzip
 
@@ -18,8 +18,8 @@ IMAGES = ("--images", "2x3", "--images", "2x2")
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """What the report is told, instead of a report."""
+def reported(monkeypatch):
+    """The arguments of the report, which is not made."""
     calls = []
 
     class Page:
@@ -46,11 +46,11 @@ def test_a_real_page(run):
     assert "knoi report linear.knoi X.npy Y.npy -o page.html" in html
 
 
-def test_fit_tells_it_the_rows_the_test_and_the_run(run, told):
+def test_fit_passes_on_rows_test_pairs_and_facts(run, reported):
     np.save("labels.npy", np.arange(200))
     more = ("--labels", "labels.npy", "--title", "Mine", "--report", "page.html", "--seed", "3")
     assert run(*FIT, *TEST, *IMAGES, *more).code == 0
-    (call,) = told
+    (call,) = reported
     np.testing.assert_array_equal(call["X"], np.load("X.npy"))
     np.testing.assert_array_equal(call["test"][1], np.load("Y_test.npy"))
     np.testing.assert_array_equal(call["labels"], np.arange(200))
@@ -60,20 +60,20 @@ def test_fit_tells_it_the_rows_the_test_and_the_run(run, told):
     assert {"X", "Y", "model", "time to fit"} <= {name for name, _ in call["facts"]}
 
 
-def test_labels_of_all_rows_are_those_of_the_rows_held_out(run, told):
+def test_labels_of_all_rows_are_reduced_to_the_rows_held_out(run, reported):
     np.save("labels.npy", np.arange(400))
     more = ("--labels", "labels.npy", "--report", "page.html", "--held-out", "50")
     assert run(*FIT, *more).code == 0
-    (call,) = told
+    (call,) = reported
     rows = call["labels"]
     assert len(rows) == len(set(rows.tolist())) == 50
     np.testing.assert_array_equal(call["test"][0], np.load("X.npy")[rows])
     np.testing.assert_array_equal(call["X"], np.delete(np.load("X.npy"), rows, axis=0))
 
 
-def test_one_image_size_is_for_both_views(run, told):
+def test_one_image_size_is_for_both_views(run, reported):
     assert run(*REPORT, "--labels", _labels("npy")).code == 0
-    assert told[0]["images"] is None
+    assert reported[0]["images"] is None
     done = run(*REPORT, "--images", "2x3")
     assert done.code == 1
     assert "--images 2x3 is 6 pixels, but Y has 4 columns. Give height x width" in done.err
@@ -120,13 +120,13 @@ def _labels(kind):
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "txt", "csv", "csv.gz", "h5", "parquet"])
-def test_labels_of_text(run, told, kind):
+def test_labels_of_text(run, reported, kind):
     assert run(*REPORT, "--labels", _labels(kind)).code == 0
-    assert told[0]["labels"].tolist() == WORDS
+    assert reported[0]["labels"].tolist() == WORDS
 
 
 @pytest.mark.parametrize("kind", ["csv", "mat", "zarr", "tsv"])
-def test_labels_of_numbers(run, told, kind):
+def test_labels_of_numbers(run, reported, kind):
     numbers = np.arange(400) % 10
     if kind == "mat":
         scipy.io.savemat("n.mat", {"n": numbers.astype(float)[:, None]})
@@ -135,7 +135,7 @@ def test_labels_of_numbers(run, told, kind):
     else:
         pd.DataFrame({"n": numbers}).to_csv(f"n.{kind}", index=False)
     assert run(*REPORT, "--labels", f"n.{kind}").code == 0
-    assert told[0]["labels"].tolist() == numbers.tolist()
+    assert reported[0]["labels"].tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_labels_of_numbers(run, told, kind):
         ("objects.npy", "--labels ('objects.npy') cannot be read as labels: "),
     ],
 )
-def test_labels_that_cannot_be(refused, told, labels, line):
+def test_labels_that_cannot_be_used(error_line, reported, labels, line):
     np.save("few.npy", np.arange(3))
     np.save("square.npy", np.zeros((400, 2)))
     np.save("objects.npy", np.array([{}] * 400), allow_pickle=True)
     for name, text in (("two.csv", "a,b\n1,2\n"), ("X.knoi", "")):
         with open(name, "w") as file:
             file.write(text)
-    assert refused(1, *REPORT, "--labels", labels).startswith(line)
-    assert told == []
+    assert error_line(1, *REPORT, "--labels", labels).startswith(line)
+    assert reported == []
