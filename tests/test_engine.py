@@ -13,20 +13,16 @@ def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
-@pytest.fixture(params=[Serial, lambda: Threads(1), lambda: Threads(3)])
+@pytest.fixture(params=[Serial, lambda: Threads(3)], ids=["serial", "threads"])
 def engine(request):
     engine = request.param()
     yield engine
     engine.close()
 
 
-def test_map_keeps_the_order(engine):
-    assert engine.map(lambda item, a, b: item * a + b, range(20), 3, 1) == [
-        3 * i + 1 for i in range(20)
-    ]
-
-
-def test_reduce_folds_in_order(engine):
+def test_map_and_reduce_keep_the_order(engine):
+    mapped = engine.map(lambda item, a, b: item * a + b, range(20), 3, 1)
+    assert mapped == [3 * i + 1 for i in range(20)]
     assert engine.reduce(operator.add, [[1], [2], [3]]) == [1, 2, 3]
 
 
@@ -41,7 +37,7 @@ def test_an_error_in_a_worker_reaches_the_caller(engine):
     assert engine.map(fail, range(5)) == list(range(5))
 
 
-def test_blas_keeps_to_one_thread_in_workers_and_gets_its_threads_back():
+def test_blas_has_one_thread_per_worker_and_its_limits_are_restored():
     np.ones((2, 2)) @ np.ones((2, 2))
     with threadpool_limits(3, "blas"):
         with Threads(2) as engine:
@@ -55,13 +51,13 @@ def test_blas_keeps_to_one_thread_in_workers_and_gets_its_threads_back():
         assert blas_threads() == {3}
 
 
-def test_blas_is_never_given_more_threads_than_it_was_allowed():
+def test_the_blas_limit_is_never_raised():
     with threadpool_limits(1, "blas"), Threads(3):
         assert blas_threads() == {1}
 
 
-def test_no_blas_library_is_raised_to_what_another_may_use():
-    import scipy.linalg  # noqa: F401 - brings a BLAS of its own
+def test_the_lowest_limit_of_several_blas_libraries_counts():
+    import scipy.linalg  # noqa: F401 - loads a second BLAS
 
     pools = ThreadpoolController().select(user_api="blas").lib_controllers
     with threadpool_limits(2, "blas"):

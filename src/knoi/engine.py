@@ -1,7 +1,7 @@
-"""Who does the work: the calling thread, or a pool of threads with BLAS held to one thread each.
+"""Parallel execution: in the calling thread, or in a pool of threads with one BLAS thread each.
 
-An engine maps a function over items and adds results up. It never looks inside an array, so the
-same calls can be served by remote workers.
+An engine maps a function over items and folds results together. It never looks inside an array,
+so remote workers could offer the same interface.
 """
 
 import os
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
-from numbers import Integral
 from typing import Any, Protocol, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from knoi.checks import is_integer
 from knoi.exceptions import InputError
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """What solvers ask of whoever does the work."""
+    """What solvers need to run work in parallel."""
 
     n_workers: int
 
@@ -34,20 +34,20 @@ class Engine(Protocol):
         ...
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """A block in which BLAS keeps to the calling thread.
+        """A context in which BLAS uses the calling thread only.
 
-        A BLAS thread spins for a while after its work; between two maps it would take a core from
-        the workers.
+        BLAS threads keep spinning for a while after their work; between two maps they would take
+        cores from the workers.
         """
         ...
 
     def close(self) -> None:
-        """Let the workers go."""
+        """Release the workers."""
         ...
 
 
 class Serial:
-    """Everything in the calling thread; BLAS threads as it likes."""
+    """Run everything in the calling thread; the number of BLAS threads is left alone."""
 
     n_workers = 1
 
@@ -60,35 +60,35 @@ class Serial:
         return reduce(op, items)
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """No workers to take a core from: BLAS stays as it is."""
+        """Change nothing: there are no workers."""
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing."""
 
 
 class Threads:
-    """A pool of `n_workers` threads; while they map, BLAS runs one thread in each of them.
+    """A pool of `n_workers` threads; during a map, BLAS runs one thread in each of them.
 
-    Use as a context manager: inside it BLAS calls of the calling thread also keep to `n_workers`
-    threads, and leaving restores what was set before.
+    Use as a context manager: inside it BLAS calls of the calling thread use at most `n_workers`
+    threads; leaving it restores the previous limits.
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self._blas = ThreadpoolController().select(user_api="blas")
         self._pool = ThreadPoolExecutor(n_workers, thread_name_prefix="knoi")
-        # Only ever lowered: who has set BLAS to fewer threads had a reason.
+        # Only ever lowered: a lower limit was set by the user for a reason.
         allowed = min((pool.num_threads for pool in self._blas.lib_controllers), default=1)
         self._outer = self._blas.limit(limits=min(n_workers, allowed))
 
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:
-        """Apply `fn` to the items side by side; the first error is raised once all have ended."""
+        """Apply `fn` to the items in parallel; raise the first error after all have ended."""
         if self.n_workers == 1 or len(items) == 1:
             return [fn(item, *shared) for item in items]
         with self._blas.limit(limits=1):
             futures = [self._pool.submit(fn, item, *shared) for item in items]
-            # The limit is global: it must not be lifted while a worker still computes.
+            # The limit is global: it must stay until every worker has finished.
             failures = [future.exception() for future in futures]
         for failure in failures:
             if failure is not None:
@@ -100,12 +100,12 @@ class Threads:
         return reduce(op, items)
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """BLAS at one thread until the block is left."""
+        """Limit BLAS to one thread inside the context."""
         context: AbstractContextManager[Any] = self._blas.limit(limits=1)
         return context
 
     def close(self) -> None:
-        """End the pool and give BLAS its threads back."""
+        """Shut down the pool and restore the BLAS limits."""
         self._pool.shutdown()
         self._outer.restore_original_limits()
 
@@ -117,13 +117,13 @@ class Threads:
 
 
 def worker_count(n_jobs: int | None) -> int:
-    """Threads to use: all cores this process may run on for None or -1, else `n_jobs`."""
+    """Number of threads: `n_jobs`, or all cores available to this process for None or -1."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     if n_jobs is None:
         return cores
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
+    if not is_integer(n_jobs) or n_jobs == 0:
         raise InputError(
             f"n_jobs={n_jobs!r}: wanted None (all cores), a number of threads, or -1 for all cores."
         )

@@ -1,22 +1,18 @@
-"""The compiled loops and the namespace's functions give the same numbers."""
+"""The compiled loops and the functions of the namespace give the same numbers."""
 
 import numpy as np
 import pytest
+import scipy.linalg
 
-from knoi.arrays import fast, hadamard
+from knoi.arrays import fast
 
 
 @pytest.fixture(params=["compiled", "namespace"])
 def path(request, monkeypatch):
+    assert fast.compiled() is not None  # the test extras install numba
     if request.param == "namespace":
         monkeypatch.setattr(fast, "compiled", lambda: None)
-    elif fast.compiled() is None:
-        pytest.skip("numba is not installed")
     return request.param
-
-
-def test_the_tests_compare_two_paths():
-    assert fast.compiled() is not None  # the test extras install numba
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -37,39 +33,61 @@ def test_exponential(path, dtype):
     np.testing.assert_allclose(F, expected, rtol=1e-6 if dtype == np.float32 else 1e-14)
 
 
-def test_exponential_far_out_is_zero(path):
+def test_exponential_of_very_negative_numbers_is_zero(path):
     F = np.array([[-88.0, -1e3, -3e38, -np.inf, 0.0, -0.0]], dtype=np.float32)
     fast.exponential(F)
     assert (F[0, :4] < 1e-37).all()
     np.testing.assert_array_equal(F[0, 1:], [0, 0, 0, 1, 1])
 
 
-def test_part_of_a_larger_array_is_changed_and_nothing_else(path):
-    room = np.full((6, 9), 0.25, dtype=np.float32)
-    fast.cosine(room[1:5, 2:7], 1.0)
+def test_only_the_given_part_of_a_larger_array_changes(path):
+    whole = np.full((6, 9), 0.25, dtype=np.float32)
+    fast.cosine(whole[1:5, 2:7], 1.0)
     inside = np.zeros((6, 9), dtype=bool)
     inside[1:5, 2:7] = True
-    np.testing.assert_allclose(room[inside], 0.0, atol=1e-6)
-    assert (room[~inside] == 0.25).all()
+    np.testing.assert_allclose(whole[inside], 0.0, atol=1e-6)
+    assert (whole[~inside] == 0.25).all()
 
 
-def test_columns_apart_in_memory_work_too(path):
+def test_column_major_arrays(path):
     F = np.asfortranarray(np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3))
     expected = np.cos(2 * np.pi * F)
     np.testing.assert_allclose(fast.cosine(F, 1.0), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
-def test_any_shape(path, shape):
+def test_empty_and_single_entries(path, shape):
     F = np.zeros(shape, dtype=np.float32)
     assert fast.exponential(fast.cosine(F, 2.0)).shape == shape
     np.testing.assert_allclose(F, np.full(shape, np.exp(2.0)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", [8, 256, 512, 2048])
-def test_hadamard_rows_are_those_of_the_plain_transform(path, dtype, size):
-    X = np.random.default_rng(0).standard_normal((5, size)).astype(dtype)
-    expected = hadamard.transform(X.astype(np.float64))
-    found = fast.hadamard_rows(X.copy())
-    np.testing.assert_allclose(found, expected, atol=size * np.finfo(dtype).eps)
+class TestHadamard:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("size", [8, 256, 512, 2048])
+    def test_is_the_hadamard_matrix_in_the_documented_order(self, path, dtype, size):
+        X = np.random.default_rng(size).standard_normal((5, size)).astype(dtype)
+        usual = X.astype(np.float64) @ scipy.linalg.hadamard(size)
+        expected = usual.reshape(5, size // 8, 8).transpose(0, 2, 1).reshape(5, size)
+        atol = size * np.finfo(dtype).eps
+        np.testing.assert_allclose(fast.hadamard(X.copy()), expected, atol=atol)
+
+    def test_on_any_backend(self, backend):
+        X = np.random.default_rng(0).standard_normal((5, 256))
+        found = backend.to_numpy(fast.hadamard(backend.asarray(X.copy())))
+        np.testing.assert_allclose(found, fast.hadamard(X.copy()), atol=1e-12)
+
+    def test_two_transforms_equal_two_in_the_usual_order_with_rows_permuted(self):
+        """The docstring relies on it."""
+        size = 64
+        H = scipy.linalg.hadamard(size)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size)
+        permuted = np.empty_like(signs)
+        permuted[np.arange(size).reshape(size // 8, 8).T.reshape(-1)] = signs
+        found = fast.hadamard(fast.hadamard(np.eye(size)) * signs)
+        usual = (H * permuted) @ H
+        assert {tuple(row) for row in np.abs(found.T)} == {tuple(row) for row in np.abs(usual.T)}
+
+    def test_pads_to_the_next_power_of_two(self):
+        sizes = [fast.hadamard_size(d) for d in (1, 256, 257, 1024)]
+        assert sizes == [256, 256, 512, 1024]

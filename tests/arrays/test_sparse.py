@@ -19,13 +19,12 @@ def test_product_with_any_part_of_a_matrix(rows, columns):
     W = np.random.default_rng(1).standard_normal((200, 12))[:, columns]
     expected = rows.toarray() @ W
     np.testing.assert_allclose(product(rows, W), expected, atol=1e-14)
-    room = np.full((6, W.shape[1] + 1), np.nan)
-    out = room[:, 1:]
+    out = np.full((6, W.shape[1] + 1), np.nan)[:, 1:]
     assert product(rows, W, out=out) is out
     np.testing.assert_allclose(out, expected, atol=1e-14)
 
 
-def test_product_leaves_the_rows_alone(rows):
+def test_product_does_not_change_the_rows(rows):
     before = rows.copy()
     product(rows, np.ones((200, 4))[:, 1:3])
     assert (rows.indices == before.indices).all()
@@ -39,7 +38,7 @@ def test_inner_products_and_norms(rows):
     np.testing.assert_allclose(squared_norms(rows), np.sum(X * X, axis=1))
 
 
-def test_a_constant_view_is_seen():
+def test_same_rows_finds_a_constant_view():
     assert same_rows(scipy.sparse.csr_array(np.tile([0.0, 2.0, 0.0, 1.0], (5, 1))))
     assert same_rows(scipy.sparse.csr_array((5, 3)))
     zeros = scipy.sparse.csr_array(([0.0, 1.0, 1.0], [0, 1, 1], [0, 2, 3]), shape=(2, 3))

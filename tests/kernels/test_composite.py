@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi import KNOI, KernelCCA, NystromCCA, load
-from knoi.arrays.side_by_side import SideBySide
+from knoi.arrays.sparse import PreparedParts
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features import KernelColumns
 from knoi.kernels import (
@@ -311,9 +311,9 @@ class TestSideBySide:
     @pytest.mark.parametrize("of_sparse", [(3, 2), (2, 3), (4, 4)])
     def test_are_told_apart(self, of_sparse):
         parts = (self.Part(2, of_sparse[0]), self.Part(3, of_sparse[1]))
-        rows = SideBySide.of(parts, np.zeros((1, 6)))
+        rows = PreparedParts.of(parts, np.zeros((1, 6)))
         for X in (np.zeros((5, 6)), scipy.sparse.csr_array((5, 6))):
-            pieces = rows.cut(rows.prepare(X))
+            pieces = rows.split(rows.prepare(X))
             for piece, part in zip(pieces, parts, strict=True):
                 np.testing.assert_array_equal(piece, part.prepare(X))
 

@@ -95,13 +95,13 @@ class TestOnADevice:
         assert_same(model, clone(MODELS[name]).fit(X, Y), tables, 1e-5)
 
     def test_too_many_columns_are_refused(self, monkeypatch):
-        monkeypatch.setattr(backends, "MOST_DENSE_BYTES", 8 * 10 * 100)
+        monkeypatch.setattr(backends, "MAX_DENSE_BYTES", 8 * 10 * 100)
         device = torch_backend("cpu", "float64")
         rows = csr((10, 100))
         assert tuple(device.asarray(rows).shape) == (10, 100)
         expected = re.escape(
             "11 sparse rows of 100 columns would take 0.0 GiB on device='cpu', where rows are "
-            "dense. Leave device=None, which keeps them sparse, or use smaller minibatches."
+            "dense. Use device=None, which keeps them sparse, or smaller minibatches."
         )
         with pytest.raises(MemoryBudgetError, match=f"^{expected}$"):
             device.asarray(csr((11, 100)))

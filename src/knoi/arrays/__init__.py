@@ -1,1 +1,1 @@
-"""WHERE NUMBERS LIVE: one code path over NumPy and torch arrays."""
+"""Arrays: NumPy or torch behind one interface, sparse rows, linear algebra, random draws."""

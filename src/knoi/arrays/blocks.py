@@ -1,4 +1,4 @@
-"""From bytes to block sizes: pure functions that decide how work is cut to fit a memory budget."""
+"""Memory budgets and block sizes: how work is split so that it fits in memory."""
 
 import re
 from itertools import pairwise
@@ -11,14 +11,13 @@ _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)}
 _UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)}
 
-# Fewer rows than this a chunk and BLAS no longer runs at speed; more than the upper bound buys
-# nothing and delays the first sign of progress.
+# With fewer rows per chunk BLAS is slow; more rows are not faster and delay the first progress.
 MIN_CHUNK_ROWS = 64
 MAX_CHUNK_ROWS = 8192
 
 
 def parse_bytes(size: int | float | str) -> int:
-    """Bytes from a number or a text like "4GiB", "500 MB"."""
+    """Parse a size in bytes: a number, or a string like "4GiB" or "500 MB"."""
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", size)
         if match is None or match[2].lower() not in _UNITS:
@@ -29,7 +28,7 @@ def parse_bytes(size: int | float | str) -> int:
         size = float(match[1]) * _UNITS[match[2].lower()]
     if isinstance(size, bool) or not isinstance(size, Real):
         raise InputTypeError(
-            f"memory_budget={size!r} is not a size: wanted None, bytes, or a text like '4GiB'."
+            f"memory_budget={size!r} is not a size: wanted None, bytes, or a string like '4GiB'."
         )
     if not 0 < size < float("inf"):
         raise InputError(f"memory_budget={size!r}: wanted a positive number of bytes.")
@@ -37,7 +36,7 @@ def parse_bytes(size: int | float | str) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """A size for people, e.g. "1.5 GiB"."""
+    """A human-readable size, e.g. "1.5 GiB"."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -48,10 +47,10 @@ def format_bytes(size: float) -> str:
 def rows_that_fit(
     budget: int, *, fixed: int, per_row: int, n_rows: int, purpose: str, remedy: str
 ) -> int:
-    """How many rows a chunk may have so that `fixed + rows * per_row` bytes stay within `budget`.
+    """Rows per chunk such that `fixed + rows * per_row` bytes fit in `budget`.
 
-    Raises `MemoryBudgetError` when not even a small chunk fits: `purpose` says what needs the
-    memory and `remedy` what to do about it.
+    Raises `MemoryBudgetError` if not even a small chunk fits; `purpose` and `remedy` go into its
+    message: what needs the memory, and what to do.
     """
     smallest = min(MIN_CHUNK_ROWS, n_rows)
     needed = fixed + smallest * per_row
@@ -64,12 +63,12 @@ def rows_that_fit(
 
 
 def even_slices(total: int, largest: int) -> list[slice]:
-    """Cut `range(total)` into the fewest slices of at most `largest`, as equal as can be."""
+    """Split `range(total)` into the fewest slices of at most `largest`, of nearly equal size."""
     pieces = max(1, -(-total // max(1, largest)))
     edges = [total * piece // pieces for piece in range(pieces + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def budget_or_default(memory_budget: Any, free_bytes: int) -> int:
-    """The stated budget in bytes, or half of what is free when none was stated."""
+    """`memory_budget` in bytes, or half of the free memory if it is None."""
     return free_bytes // 2 if memory_budget is None else parse_bytes(memory_budget)

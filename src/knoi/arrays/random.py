@@ -1,10 +1,11 @@
-"""Random draws with an address: the same numbers on any worker, in any order, after any resume."""
+"""Random draws by address: the same numbers on any worker, in any order, after any resume."""
 
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from knoi.checks import is_integer
 from knoi.exceptions import InputTypeError
 
 
@@ -58,23 +59,22 @@ def generator(seed: int, *address: int) -> np.random.Generator:
 
 
 def derived_seed(seed: int, *address: int) -> int:
-    """A seed for one address, for code that takes a seed: `derived_seed(seed, Purpose.PARTS, 3)`."""
+    """A seed for one address, to pass to code that takes a seed."""
     sequence = np.random.SeedSequence(seed, spawn_key=tuple(address))
     return int(sequence.generate_state(1, np.uint64)[0])
 
 
 def seed_from(random_state: Any) -> int:
-    """The seed behind scikit-learn's `random_state`: None, an int, a RandomState or a Generator."""
+    """A seed from scikit-learn's `random_state`: None, an int, a RandomState or a Generator."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63 - 1))
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if whole and random_state >= 0:
+    if is_integer(random_state) and random_state >= 0:
         return int(random_state)
     raise InputTypeError(
         f"random_state={random_state!r}: wanted None, an integer >= 0, a numpy RandomState or a "
-        "numpy Generator. Pass an integer for a repeatable fit."
+        "numpy Generator. Pass an integer for reproducible results."
     )

@@ -1,12 +1,14 @@
-"""Rows with few nonzeros: CSR beside arrays, for the few operations that rows go through.
+"""Operations on rows that may be sparse: every function takes arrays, CSR, or both.
 
-A sparse row stays sparse until it meets the dense side of a product, so that a view of a million
-columns never exists as a table. On a torch device rows are made dense, minibatch by minibatch.
-CSR has no length: ask for `shape[0]`. Its rows are cut and gathered as those of an array are.
+A sparse row stays sparse until it is multiplied by a dense matrix, so that a view of a million
+columns never exists as a dense table. On a torch device each minibatch is made dense. CSR arrays
+have no length (use `shape[0]`); their rows are sliced and indexed like those of an array.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
 import scipy.sparse
@@ -15,45 +17,45 @@ from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array
 
-# Numbers of a dense result made from a sparse one at a time.
+# Numbers per block of a dense result computed from sparse rows.
 _RESULT_NUMBERS = 2**20
 
 
 def is_sparse(X: Any) -> TypeGuard[scipy.sparse.csr_array]:
-    """Whether X holds its nonzeros only."""
+    """Whether X is a SciPy sparse array."""
     return bool(scipy.sparse.issparse(X))
 
 
 def dense(X: Array) -> Array:
-    """X (n, d) with all its zeros."""
+    """X (n, d) as a dense array."""
     return X.toarray() if is_sparse(X) else X
 
 
 def as_csr(X: Array) -> scipy.sparse.csr_array:
-    """X (n, d), sparse or not, by its nonzeros."""
+    """X (n, d), sparse or not, as CSR."""
     return X if is_sparse(X) else scipy.sparse.csr_array(X)
 
 
 def with_data(X: scipy.sparse.csr_array, data: NDArray[Any]) -> scipy.sparse.csr_array:
-    """CSR with other numbers in the same places; the places are shared."""
+    """CSR with the structure of X, which is shared, and other values."""
     return scipy.sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
-def narrow_places(X: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """CSR with 32-bit places where they fit, which take half the memory; shares its numbers."""
+def narrow_indices(X: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """CSR with 32-bit indices where they fit, which take half the memory; shares its values."""
     if X.indices.dtype == np.int32 or max(X.nnz, *X.shape) >= 2**31:
         return X
-    places = (part.astype(np.int32) for part in (X.indices, X.indptr))
-    return scipy.sparse.csr_array((X.data, *places), shape=X.shape)
+    indices, indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return scipy.sparse.csr_array((X.data, indices, indptr), shape=X.shape)
 
 
 def row_of_stored(X: scipy.sparse.csr_array) -> NDArray[Any]:
-    """The row of every stored number, (nnz,)."""
+    """The row of every stored value, (nnz,)."""
     return np.repeat(np.arange(X.shape[0], dtype=X.indptr.dtype), np.diff(X.indptr))
 
 
 def stack(pieces: Sequence[Array], dtype: DTypeLike | None = None) -> Array:
-    """Rows under each other, sparse if any of them are; a fresh array."""
+    """Concatenate rows into a new array, sparse if any piece is."""
     if any(is_sparse(piece) for piece in pieces):
         joined = scipy.sparse.vstack([as_csr(piece) for piece in pieces], format="csr")
         return joined if dtype is None else joined.astype(dtype, copy=False)
@@ -61,7 +63,7 @@ def stack(pieces: Sequence[Array], dtype: DTypeLike | None = None) -> Array:
 
 
 def numbers_per_row(X: Array) -> int:
-    """Numbers of X's own size that one row takes: d, or what a sparse row stores on average."""
+    """Size of one row in numbers of X's dtype: d, or the average storage of a sparse row."""
     n, d = X.shape
     if not is_sparse(X):
         return int(d)
@@ -69,7 +71,7 @@ def numbers_per_row(X: Array) -> int:
 
 
 def nested_bytes(state: Any) -> int:
-    """Bytes of all arrays and sparse rows in nested mappings."""
+    """Total bytes of all arrays, dense or sparse, in nested mappings."""
     if isinstance(state, Mapping):
         return sum(nested_bytes(value) for value in state.values())
     if is_sparse(state):
@@ -87,8 +89,8 @@ def same_rows(X: Array) -> bool:
     counts = np.diff(X.indptr)
     if not np.all(counts == counts[0]):
         return False
-    places, values = (part.reshape(X.shape[0], -1) for part in (X.indices, X.data))
-    return bool(np.all(places == places[0]) and np.all(values == values[0]))
+    columns, values = (part.reshape(X.shape[0], -1) for part in (X.indices, X.data))
+    return bool(np.all(columns == columns[0]) and np.all(values == values[0]))
 
 
 def product(X: Array, W: Array, out: Array | None = None) -> Array:
@@ -96,10 +98,10 @@ def product(X: Array, W: Array, out: Array | None = None) -> Array:
     if not is_sparse(X):
         return array_namespace(X).matmul(X, W, out=out)
     if X.nnz < X.shape[1] and not W.flags.c_contiguous:
-        # SciPy would copy all of W, e.g. a block of columns: the rows that take part are fewer.
-        used, place = np.unique(X.indices, return_inverse=True)
+        # SciPy would copy all of W, e.g. a block of columns; copy only the rows that take part.
+        used, position = np.unique(X.indices, return_inverse=True)
         shape = (X.shape[0], len(used))
-        X, W = scipy.sparse.csr_array((X.data, place, X.indptr), shape=shape), W[used]
+        X, W = scipy.sparse.csr_array((X.data, position, X.indptr), shape=shape), W[used]
     result = X @ W
     if out is None:
         return result
@@ -110,7 +112,7 @@ def product(X: Array, W: Array, out: Array | None = None) -> Array:
 def inner(X: Array, Z: Array) -> Array:
     """X Z' for two sets of rows, (n, d) and (m, d), each sparse or not; dense.
 
-    Where rows are sparse the sums are float64, whatever the numbers.
+    Sums over sparse rows are float64, whatever the dtype of the rows.
     """
     if not (is_sparse(X) or is_sparse(Z)):
         return array_namespace(X, Z).matmul(X, Z.T)
@@ -121,14 +123,14 @@ def inner(X: Array, Z: Array) -> Array:
 
 
 def inner_blocks(X: Array, Z: Array) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """X Z' in float64, some rows at a time: (which rows, the block), of at most 2^20 numbers."""
+    """Yield X Z' in float64 as (rows, block), each block of at most 2^20 numbers."""
     X, Z = (as_csr(rows).astype(np.float64, copy=False) for rows in (X, Z))
     n, m = X.shape[0], Z.shape[0]
-    turned = Z.T.tocsr()  # once for all blocks: each product would do so by itself
+    transposed = Z.T.tocsr()  # once for all blocks: each product would convert it again
     height = max(1, _RESULT_NUMBERS // max(1, m))
     for start in range(0, n, height):
         rows = slice(start, min(start + height, n))
-        yield rows, (X[rows, :] @ turned).toarray()
+        yield rows, (X[rows, :] @ transposed).toarray()
 
 
 def squared_norms(X: Array) -> Array:
@@ -147,39 +149,68 @@ def row_sums(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
 
 
 def ones_per_row(X: Array) -> Array:
-    """A one for every row of X (n, d), as (n,), in its dtype and on its device."""
+    """Ones (n,) with the dtype and device of X (n, d)."""
     if is_sparse(X):
         return np.ones(X.shape[0], np.result_type(X.dtype, np.float32))
     return array_namespace(X).ones((X.shape[0],), dtype=X.dtype, device=device(X))
 
 
 def first_negative(X: Array) -> tuple[int, int] | None:
-    """Row and column of the first number of X (n, d) below 0; None if there is none."""
+    """Row and column of the first negative entry of X (n, d), or None."""
     values = X.data if is_sparse(X) else X
     xp = array_namespace(values)
     if 0 in values.shape or float(xp.min(values)) >= 0:
         return None
     first = int(xp.nonzero(xp.reshape(values < 0, (-1,)))[0][0])
-    return stored_place(X, first) if is_sparse(X) else divmod(first, X.shape[1])
+    return stored_position(X, first) if is_sparse(X) else divmod(first, X.shape[1])
 
 
-def stored_place(X: scipy.sparse.csr_array, stored: int) -> tuple[int, int]:
-    """Row and column of a stored number of X, by its place in `X.data`."""
+def stored_position(X: scipy.sparse.csr_array, stored: int) -> tuple[int, int]:
+    """Row and column of the value `X.data[stored]`."""
     row = int(np.searchsorted(X.indptr, stored, side="right")) - 1
     return row, int(X.indices[stored])
 
 
-def unit_rows(X: scipy.sparse.csr_array) -> tuple[scipy.sparse.csr_array, NDArray[Any]]:
-    """Sparse rows at length 1 (zero rows stay zero), and their lengths (n,)."""
+def empty_rows(rows: Array, n_columns: int) -> Array:
+    """An uninitialised dense array (n, n_columns) with the dtype and device of `rows` (n, any)."""
+    if is_sparse(rows):
+        return np.empty((rows.shape[0], n_columns), rows.dtype)
+    shape = (rows.shape[0], n_columns)
+    return array_namespace(rows).empty(shape, dtype=rows.dtype, device=device(rows))
+
+
+def unit_rows(X: Array, out: Array | None = None) -> tuple[Array, Array]:
+    """Rows of X (n, d) scaled to length 1, in `out` if given, and their lengths (n,).
+
+    Rows of zeros stay zero. Each row is first divided by its largest entry, so that no square
+    over- or underflows.
+    """
+    if is_sparse(X):
+        return _sparse_unit_rows(X)
+    xp = array_namespace(X)
+    largest = xp.maximum(xp.max(X, axis=1), -xp.min(X, axis=1))  # (n,)
+    U = xp.divide(X, _ones_for_zeros(largest)[:, None], out=out)
+    norms = xp.sqrt(xp.sum(U * U, axis=1))
+    U /= _ones_for_zeros(norms)[:, None]
+    return U, norms * largest
+
+
+def _sparse_unit_rows(
+    X: scipy.sparse.csr_array,
+) -> tuple[scipy.sparse.csr_array, NDArray[Any]]:
     dtype = np.result_type(X.dtype, np.float32)
     row, data = row_of_stored(X), X.data.astype(np.float64)
-    # Each row by its own largest number first, so that no square over- or underflows.
     largest = np.zeros(X.shape[0])
     np.maximum.at(largest, row, np.abs(data))
-    data /= np.where(largest == 0, 1.0, largest)[row]
+    data /= _ones_for_zeros(largest)[row]
     norms = np.sqrt(np.bincount(row, weights=data * data, minlength=X.shape[0]))
-    data /= np.where(norms == 0, 1.0, norms)[row]
+    data /= _ones_for_zeros(norms)[row]
     return with_data(X, data.astype(dtype)), (norms * largest).astype(dtype)
+
+
+def _ones_for_zeros(values: Array) -> Array:
+    xp = array_namespace(values)
+    return xp.where(values == 0, xp.ones_like(values), values)
 
 
 def column_means(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
@@ -189,6 +220,71 @@ def column_means(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
 
 
 def column_variances(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
-    """The variance of every column of sparse X (n, d), as (d,) float64, to rounding of the mean."""
+    """The variance of every column of sparse X (n, d), as (d,) float64."""
     squares = with_data(X, X.data.astype(np.float64) ** 2)
     return column_means(squares) - column_means(X) ** 2
+
+
+class Prepares(Protocol):
+    """A kernel or feature map that transforms rows before it evaluates blocks."""
+
+    def prepare(self, X: Array) -> Array:
+        """Rows (n, d) as an array (n, any)."""
+        ...
+
+
+@dataclass(frozen=True)
+class PreparedParts:
+    """Rows prepared by several parts (of a sum of kernels, say), as columns of one array.
+
+    How many columns a part prepares is found by preparing one row; it can differ between dense and
+    sparse rows.
+    """
+
+    parts: tuple[Prepares, ...]
+    n_cols: int  # of the rows before they are prepared
+    columns: tuple[int, ...]  # number prepared by each part from dense rows
+
+    @classmethod
+    def of(cls, parts: tuple[Prepares, ...], row: Array) -> Self:
+        """Find the number of columns from one dense row (1, d) of the dtype and device to come."""
+        columns = tuple(int(part.prepare(row).shape[1]) for part in parts)
+        return cls(parts, int(row.shape[1]), columns)
+
+    @property
+    def total(self) -> int:
+        """Number of columns of all parts together."""
+        return sum(self.columns)
+
+    def prepare(self, X: Array) -> Array:
+        """Rows X (n, d) prepared by every part, (n, total); sparse if any part keeps them so."""
+        rows = [part.prepare(X) for part in self.parts]
+        if len(rows) == 1:
+            return rows[0]
+        columns = tuple(int(one.shape[1]) for one in rows)
+        # The same total as for dense rows but another division: `split` could not tell them apart.
+        ambiguous = columns != self.columns and sum(columns) == self.total
+        if ambiguous or any(is_sparse(one) for one in rows):
+            return scipy.sparse.hstack([scipy.sparse.csr_array(one) for one in rows], format="csr")
+        return array_namespace(*rows).concat(rows, axis=1)
+
+    def split(self, prepared: Array) -> list[Array]:
+        """The prepared rows of each part."""
+        if len(self.parts) == 1:
+            return [prepared]
+        columns, sparse = self.columns, (False,) * len(self.parts)
+        if is_sparse(prepared) or prepared.shape[1] != self.total:
+            columns, sparse = self._from_sparse_rows
+        pieces, start = [], 0
+        for width, stays_sparse in zip(columns, sparse, strict=True):
+            piece = prepared[:, start : start + width]
+            pieces.append(piece if stays_sparse else dense(piece))
+            start += width
+        return pieces
+
+    @cached_property
+    def _from_sparse_rows(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+        """What each part prepares from sparse rows: how many columns, and whether they are CSR."""
+        row = scipy.sparse.csr_array((1, self.n_cols))
+        rows = [part.prepare(row) for part in self.parts]
+        return tuple(int(one.shape[1]) for one in rows), tuple(is_sparse(one) for one in rows)

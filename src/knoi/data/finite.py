@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import is_sparse, stored_place
+from knoi.arrays.sparse import is_sparse, stored_position
 from knoi.data.validation import describe_place
 from knoi.exceptions import NonFiniteError
 
@@ -40,7 +40,7 @@ def check_finite(
     if is_sparse(rows):
         bad = np.flatnonzero(~np.isfinite(rows.data))
         if len(bad):
-            row, column = stored_place(rows, int(bad[0]))
+            row, column = stored_position(rows, int(bad[0]))
             place = describe_place(first_row + row, column, column_names)
             raise _non_finite(rows.data[bad[0]], name, place)
         return
@@ -59,7 +59,7 @@ def check_finite(
 def first_bad_row(rows: Array) -> int:
     """The first row that holds NaN or infinity; there must be one."""
     if is_sparse(rows):
-        return stored_place(rows, int(np.argmin(np.isfinite(rows.data))))[0]
+        return stored_position(rows, int(np.argmin(np.isfinite(rows.data))))[0]
     return int(np.argmin(np.isfinite(rows).all(axis=1)))
 
 

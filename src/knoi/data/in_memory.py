@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from knoi.arrays.sparse import narrow_places
+from knoi.arrays.sparse import narrow_indices
 from knoi.data.row_source import RowSource, read_only
 from knoi.data.validation import (
     ELEMENTWISE_KINDS,
@@ -97,7 +97,7 @@ def _sorted_rows(data: Any, label: str) -> scipy.sparse.csr_array:
     native = rows.dtype.newbyteorder("=")
     if rows.dtype != native:
         rows = rows.astype(native)
-    return narrow_places(rows)
+    return narrow_indices(rows)
 
 
 def open_tensor(data: Any, label: str) -> RowSource:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.side_by_side import SideBySide
+from knoi.arrays.sparse import PreparedParts
 from knoi.features.base import FeatureMap
-from knoi.features.parts import check_parts, from_states, room, scratch, side_by_side, states
+from knoi.features.parts import check_parts, from_states, prepared_parts, room, scratch, states
 from knoi.kernels import Kernel, SumKernel
 
 # Columns of a part that come in a row, on average over the parts.
@@ -31,13 +31,13 @@ class ConcatenatedMap(FeatureMap):
     kind: ClassVar[str] = "concatenated"
     parts: tuple[FeatureMap, ...]
     weights: tuple[float, ...]
-    rows: SideBySide = field(default=None, compare=False)  # type: ignore[assignment]
+    rows: PreparedParts = field(default=None, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         check_parts(self.parts)
         SumKernel(tuple(part.kernel for part in self.parts), self.weights)  # checks the weights
         if self.rows is None:
-            object.__setattr__(self, "rows", side_by_side(self.parts))
+            object.__setattr__(self, "rows", prepared_parts(self.parts))
 
     @cached_property
     def _segments(self) -> list[tuple[int, int, int]]:
@@ -84,7 +84,7 @@ class ConcatenatedMap(FeatureMap):
         start, stop = columns.start, columns.stop
         if out is None:
             out = room(prepared, stop - start)
-        pieces = self.rows.cut(prepared)
+        pieces = self.rows.split(prepared)
         for i, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             places = self._places(i, start, stop)
             if not places:

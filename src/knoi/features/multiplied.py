@@ -12,12 +12,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.side_by_side import SideBySide
-from knoi.arrays.sparse import is_sparse
+from knoi.arrays.sparse import PreparedParts, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.base import FeatureMap
 from knoi.features.fourier import RandomFourier
-from knoi.features.parts import check_parts, from_states, room, scratch, side_by_side, states
+from knoi.features.parts import check_parts, from_states, prepared_parts, room, scratch, states
 from knoi.kernels import Kernel, ProductKernel, kernel_from_state
 
 # Kinds of maps, besides those below, whose features are draws of one distribution, each unbiased on
@@ -42,7 +41,7 @@ class ProductMap(FeatureMap):
     kind: ClassVar[str] = "product"
     kernel: Kernel
     parts: tuple[FeatureMap, ...]
-    rows: SideBySide = field(default=None, compare=False)  # type: ignore[assignment]
+    rows: PreparedParts = field(default=None, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         check_parts(self.parts)
@@ -59,7 +58,7 @@ class ProductMap(FeatureMap):
                 "TensorMap, which multiplies each with each."
             )
         if self.rows is None:
-            object.__setattr__(self, "rows", side_by_side(self.parts))
+            object.__setattr__(self, "rows", prepared_parts(self.parts))
 
     @classmethod
     def of(cls, parts: tuple[FeatureMap, ...]) -> Self:
@@ -96,7 +95,7 @@ class ProductMap(FeatureMap):
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """The features of the parts, multiplied."""
-        first, *others = self.rows.cut(prepared)
+        first, *others = self.rows.split(prepared)
         if out is None and is_sparse(prepared):
             out = room(prepared, columns.stop - columns.start)
         Phi = self.parts[0].block(first, columns, out)

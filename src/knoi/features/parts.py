@@ -7,8 +7,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from knoi.arrays.backend import Array
-from knoi.arrays.side_by_side import SideBySide
-from knoi.arrays.sparse import is_sparse
+from knoi.arrays.sparse import PreparedParts, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.base import FeatureMap, map_from_state
 
@@ -24,9 +23,9 @@ def check_parts(parts: tuple[FeatureMap, ...]) -> None:
         )
 
 
-def side_by_side(parts: tuple[FeatureMap, ...]) -> SideBySide:
+def prepared_parts(parts: tuple[FeatureMap, ...]) -> PreparedParts:
     """Where each part finds its prepared rows."""
-    return SideBySide.of(parts, np.zeros((1, parts[0].n_cols)))
+    return PreparedParts.of(parts, np.zeros((1, parts[0].n_cols)))
 
 
 def room(prepared: Array, n_columns: int) -> Array:

@@ -13,10 +13,15 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from knoi.arrays import hadamard
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.fast import can_compile, compiled, cosine, hadamard_rows
-from knoi.arrays.hadamard import PAIRED_RUN
+from knoi.arrays.fast import (
+    PAIRED_RUN,
+    can_compile,
+    compiled,
+    cosine,
+    hadamard,
+    hadamard_size,
+)
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
@@ -84,7 +89,7 @@ class StructuredFourier(FeatureMap):
                 "isotropic kernel, 'rbf' or 'matern'."
             )
         d = sample.shape[1]
-        p = hadamard.padded(d)
+        p = hadamard_size(d)
         features_in_block = 2 * p if paired else p
         blocks = [
             _draw(kernel, p, seed, view, block, construction)
@@ -112,7 +117,7 @@ class StructuredFourier(FeatureMap):
     @property
     def size(self) -> int:
         """Frequencies in a block, p."""
-        return hadamard.padded(self.n_cols)
+        return hadamard_size(self.n_cols)
 
     @property
     def grain(self) -> int:
@@ -130,7 +135,7 @@ class StructuredFourier(FeatureMap):
         """Frequencies of all features, (d, M), as a dense map has them: to look at."""
         rows = np.eye(self.n_cols, self.size)
         if len(self.rotation):
-            rows = hadamard.transform(rows * self.rotation) / self.size**0.5
+            rows = hadamard(rows * self.rotation) / self.size**0.5
         blocks = [self._turns(rows, k) for k in range(len(self.first) // self.size)]
         W = 2 * np.pi * np.concatenate(blocks, axis=1)
         if self.paired:
@@ -148,7 +153,7 @@ class StructuredFourier(FeatureMap):
         inside -= self.centre
         if self.rotation.shape[0]:
             rows *= self.rotation / self.size**0.5
-            rows = hadamard_rows(rows)
+            rows = hadamard(rows)
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
@@ -196,10 +201,10 @@ class StructuredFourier(FeatureMap):
     def _turns(self, prepared: Array, k: int) -> Array:
         """How far block k turns the rows, without phases, (b, p)."""
         block = slice(k * self.size, (k + 1) * self.size)
-        T = hadamard.transform(prepared * self.first[block])
+        T = hadamard(prepared * self.first[block])
         if self.order.shape[0]:
             T = array_namespace(T).take(T, self.order[block], axis=1)
-        T = hadamard.transform(T * self.second[block])
+        T = hadamard(T * self.second[block])
         T *= self.scale[block]
         return T
 

@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from knoi.arrays.backend import Array
-from knoi.arrays.side_by_side import SideBySide
-from knoi.arrays.sparse import dense, is_sparse
+from knoi.arrays.sparse import PreparedParts, dense, is_sparse
 from knoi.kernels.landmark_values import EachTime, KernelValues
 
 
@@ -30,8 +29,8 @@ class CombinedValues:
     landmarks: Array  # (m, d)
 
     @cached_property
-    def _rows(self) -> SideBySide:
-        return SideBySide.of(self.values, dense(self.landmarks[:1, :]))
+    def _rows(self) -> PreparedParts:
+        return PreparedParts.of(self.values, dense(self.landmarks[:1, :]))
 
     def prepare(self, X: Array) -> Array:
         """Rows as all parts want them, side by side."""
@@ -39,7 +38,7 @@ class CombinedValues:
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """The first part in place, the others on top of it."""
-        pieces = self._rows.cut(prepared)
+        pieces = self._rows.split(prepared)
         if out is None and is_sparse(prepared):  # which may be more precise than the landmarks
             m = len(range(*columns.indices(self.landmarks.shape[0])))
             out = np.empty((prepared.shape[0], m), self.landmarks.dtype)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
+from knoi.arrays.linalg import cholesky, solve_lower
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import column_means, inner, is_sparse
 from knoi.engine import Engine
@@ -99,7 +100,7 @@ class Columns:
         variance = trace / M - float(backend.xp.mean(K))  # in feature space, about the mean
         shift = shift * trace or 1.0
         K[diagonal, diagonal] += shift
-        return cls(backend.cholesky(K), shift, ridge * max(variance, 0.0), backend)
+        return cls(cholesky(K, backend), shift, ridge * max(variance, 0.0), backend)
 
     def __call__(self, G: Array, U: Array) -> Array:
         """M (K_ZZ + shift)^-2 (G + ridge K_ZZ U), without a product by K_ZZ."""
@@ -120,8 +121,8 @@ class Columns:
         return self.ridge * (T.T @ T - self.shift * (U.T @ U))
 
     def _solve(self, G: Array) -> Array:
-        solve = self.backend.solve_lower
-        return solve(self.factor, solve(self.factor, G), transposed=True)
+        half = solve_lower(self.factor, G, self.backend)
+        return solve_lower(self.factor, half, self.backend, transposed=True)
 
 
 @dataclass(frozen=True)
