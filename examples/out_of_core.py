@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from knoi import KNOI, LinearCCA
-from knoi.data.synthetic import two_view_sources
+from knoi.datasets import two_view_sources
 
 PIECE = 8192
 

@@ -9,7 +9,7 @@ shared and all there is to find is known.
 import argparse
 
 from knoi import FourierCCA, LinearCCA
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 
 
 def main(arguments=None):

@@ -8,7 +8,7 @@ import pytest
 from scipy.io import loadmat
 
 from knoi import LinearCCA, NystromCCA, component_correlations, total_correlation
-from knoi.data.images import read_idx
+from knoi.datasets.digits import read_idx
 
 pytestmark = pytest.mark.shared_data
 

@@ -21,10 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import DATA
-from knoi.data.digits import ImageHalves
-from knoi.data.images import MNIST8M_INDICES, DeformedImages, mnist8m_standin, read_idx
 from knoi.data.pairs import RowPair
-from knoi.data.row_source import RowSource
+from knoi.data.source import RowSource
+from knoi.datasets.digits import (
+    MNIST8M_INDICES,
+    DeformedImages,
+    ImageHalves,
+    mnist8m_standin,
+    read_idx,
+)
 from knoi.exceptions import InputError, SourceNotFoundError
 from knoi.fileio import atomic_write
 

@@ -12,7 +12,7 @@ from scipy.io import loadmat
 
 from benchmarks.harness import DATA
 from benchmarks.paper import lopez_paz
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 
 Pair = tuple[Any, Any]
 

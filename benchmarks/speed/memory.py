@@ -19,7 +19,7 @@ import numpy as np
 import knoi
 from benchmarks.harness import PeakMemory, Results
 from knoi.arrays.blocks import parse_bytes
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 
 CASES = (
     ("LinearCCA", {}, (100_000, 784), "48MiB"),

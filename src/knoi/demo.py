@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.random import Purpose, generator
-from knoi.data.digits import EndlessDigits, endless_digits
+from knoi.datasets import EndlessDigits, endless_digits
 from knoi.estimators import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.base import BaseCCA
 from knoi.exceptions import InputError

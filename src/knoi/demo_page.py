@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi import __version__
-from knoi.data.digits import EndlessDigits
+from knoi.datasets import EndlessDigits
 from knoi.demo import (
     N_COMPONENTS,
     TABLE_COLUMNS,

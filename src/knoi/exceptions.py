@@ -17,6 +17,9 @@ InSampleWarning (UserWarning)             correlations of the training rows that
 Each message says what came, what was wanted and what to do.
 """
 
+from importlib import import_module
+from typing import Any
+
 
 class KnoiError(Exception):
     """Root of the tree: `except KnoiError` catches whatever knoi refuses."""
@@ -57,6 +60,14 @@ class MissingExtraError(KnoiError, ImportError):
         super().__init__(
             f"{purpose} needs {package}, which is not installed. Run: pip install 'knoi[{extra}]'"
         )
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Import an optional dependency, or raise `MissingExtraError` with the pip command."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(module.partition(".")[0], extra, purpose) from error
 
 
 class ModelFileError(KnoiError, ValueError):

@@ -18,7 +18,7 @@ from benchmarks.paper import dsgd_tuning, mnist8m, standin, tables
 from benchmarks.paper.mnist8m import DSGD, METHODS, PAPER, Cell, Experiment, main, wanted_cells
 from benchmarks.tables import cells_of, settings
 from knoi import LinearCCA, NystromCCA
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 SAMPLES, RANK = 20_000, 512

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from knoi.cli import main
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 
 N_TRAIN, N_TEST = 400, 200
 

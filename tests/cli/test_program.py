@@ -121,7 +121,7 @@ def test_usage_errors(error_line, arguments, line):
     [
         (
             ("fit", "X.npy", "Yy.npy", "-o", "m.knoi"),
-            "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Near it are: 'Y.npy'",
+            "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Similar names: 'Y.npy'",
         ),
         (
             ("fit", "X.npy", "Y_test.npy", "-o", "m.knoi"),

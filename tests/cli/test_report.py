@@ -9,7 +9,7 @@ import pytest
 import scipy.io
 import zarr
 
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 
 FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi", "--method", "linear", "-k", "2", "--quiet")
 REPORT = ("report", "linear.knoi", "X.npy", "Y.npy", "-o", "page.html", "--quiet")
@@ -145,8 +145,8 @@ def test_labels_of_numbers(run, reported, kind):
         ("few.npy", "--labels ('few.npy') has 3 labels, but X has 400 rows. Give a label for each"),
         ("square.npy", "--labels ('square.npy') holds an array of 400 x 2: one label a row is"),
         ("X.knoi", "--labels ('X.knoi'): labels are not read from such files. Use .npy, .npz,"),
-        ("two.csv", "--labels ('two.csv') has several columns: say which one by PATH:NAME."),
-        ("two.csv:c", "--labels ('two.csv:c') has no column 'c'. There are: 'a', 'b'."),
+        ("two.csv", "--labels ('two.csv') has several columns. Select one with PATH:NAME."),
+        ("two.csv:c", "--labels ('two.csv:c') has no column 'c'. Available: 'a', 'b'."),
         ("objects.npy", "--labels ('objects.npy') cannot be read as labels: "),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from knoi import LinearCCA
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -72,9 +72,9 @@ def file(tmp_path):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """A block holds a few rows, so that a small file has many."""
-    monkeypatch.setattr("knoi.data.csv_text._BLOCK_BYTES", (64, 64))
-    monkeypatch.setattr("knoi.data.csv_text._NUMBER_BYTES", 1)
-    monkeypatch.setattr("knoi.data.csv_numbers._PIECE_BYTES", 48)
+    monkeypatch.setattr("knoi.data.csv._BLOCK_BYTES", (64, 64))
+    monkeypatch.setattr("knoi.data.csv._NUMBER_BYTES", 1)
+    monkeypatch.setattr("knoi.data.csv._WRITE_BYTES", 48)
 
 
 HEADED = as_text(TABLE, header=HEADER)
@@ -176,7 +176,7 @@ def test_thousands_of_columns(file):
 
 def test_a_row_that_is_much_longer_than_the_first(file, monkeypatch):
     # The first rows say how long rows are; blocks of text must hold any other.
-    monkeypatch.setattr("knoi.data.csv_text._BLOCK_BYTES", (1, 1))
+    monkeypatch.setattr("knoi.data.csv._BLOCK_BYTES", (1, 1))
     table = np.full((2, 300), -1.2345678901234567e-100)
     rows = read(file((",".join("0" * 300) + "\n") * 3 + as_text(table)))
     np.testing.assert_array_equal(rows[3:], table)
@@ -226,9 +226,9 @@ def test_a_full_disk(file, monkeypatch):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
     assert refusal(path, MemoryBudgetError) == (
-        f"X ('{path}') is converted to a temporary file of 8 bytes a number, which cannot be "
-        "written: No space left on device. Set TMPDIR to a folder with more room, or pass a "
-        "Parquet or .npy file."
+        f"X ('{path}') is converted to a temporary file of 8 bytes per number, which cannot be "
+        "written: No space left on device. Set TMPDIR to a folder with more space, or pass "
+        "a Parquet or .npy file."
     )
 
 
@@ -260,7 +260,7 @@ class TestRefusals:
         path = file(as_text(TABLE, header=HEADER) + "1,2,x y,4\n1,z,2,3\n")
         assert refusal(path, InputTypeError) == (
             f"X ('{path}') has the string 'x y' at row 11, column 2 ('c,d'): only numbers can be "
-            "used. Select other columns by PATH:a,b, or encode text as numbers first."
+            "used. Select other columns with PATH:a,b, or encode text as numbers first."
         )
         assert "row 12, column 0 ('b b')" in refusal(f"{path}:b b", InputTypeError)
         np.testing.assert_array_equal(read(f"{path}:a")[:11, 0], TABLE[:, 0])
@@ -340,15 +340,14 @@ def test_nan_and_infinity_are_refused_as_everywhere(file, two_views):
 def test_an_empty_file(file, text, name):
     path = file(text, name)
     assert refusal(path, SourceFormatError) == (
-        f"X ('{path}') is empty: rows of numbers were expected. Write it again."
+        f"X ('{path}') is empty. Write rows of numbers to it."
     )
 
 
 def test_a_header_alone(file):
     path = file("a,b,c\n")
     assert refusal(path) == (
-        f"X ('{path}') has a header of 3 columns and no rows: at least 1 is needed. "
-        "Check how it was written."
+        f"X ('{path}') has a header of 3 columns and no rows. Write at least 1 row."
     )
     assert "a header of 1 column and no rows" in refusal(file("a"))
 
@@ -356,14 +355,14 @@ def test_a_header_alone(file):
 def test_a_column_that_is_not_there(file):
     path = file(HEADED)
     assert refusal(f"{path}:a,z", SourceFormatError) == (
-        f"X ('{path}:a,z') has no column 'z'. There are: 'a', 'b b', 'c,d', 'e'."
+        f"X ('{path}:a,z') has no column 'z'. Available: 'a', 'b b', 'c,d', 'e'."
     )
 
 
 def test_a_name_that_two_columns_have(file):
     path = file("a,b,a\n1,2,3\n")
     assert refusal(f"{path}:a", SourceFormatError) == (
-        f"X ('{path}:a') has 2 columns called 'a': rename them or select others by PATH:a,b."
+        f"X ('{path}:a') has 2 columns called 'a'. Rename them, or select others with PATH:a,b."
     )
     assert read(f"{path}:b").tolist() == [[2]]
 
@@ -371,7 +370,7 @@ def test_a_name_that_two_columns_have(file):
 def test_names_without_a_header(file):
     path = file(as_text(TABLE))
     assert refusal(f"{path}:a", SourceFormatError) == (
-        f"X ('{path}:a') has no header, so its columns have no names to select by. "
+        f"X ('{path}:a') has no header, so columns cannot be selected by name. "
         "Write their names into the first line."
     )
 
@@ -379,8 +378,8 @@ def test_names_without_a_header(file):
 def test_row_numbers_are_no_feature(file):
     path = file(",a,b\n0,1.5,2.5\n1,2.5,3.5\n")  # what pandas writes unless told not to
     assert refusal(path, SourceFormatError) == (
-        f"X ('{path}') has a first column without a name, as programs write the numbers or names "
-        "of rows, which are no feature. Select columns by PATH:a,b, or write the file without it, "
+        f"X ('{path}') has a first column without a name, which usually holds row numbers and is "
+        "not a feature. Select columns with PATH:a,b, or write the file without it, "
         "e.g. with DataFrame.to_csv(index=False)."
     )
     assert read(f"{path}:a,b").tolist() == [[1.5, 2.5], [2.5, 3.5]]

@@ -11,7 +11,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -210,7 +210,7 @@ def test_reading_a_dataset_whose_file_the_user_closed(tmp_path):
     file.close()
     with pytest.raises(InputError, match=r"^Y: the HDF5 file was closed\. Keep it open"):
         source.read(0, 1)
-    with pytest.raises(InputError, match=r"^Y is an HDF5 dataset of a closed file"):
+    with pytest.raises(InputError, match=r"^Y is a dataset of a closed HDF5 file"):
         open_view(dataset, "Y")
 
 
@@ -231,11 +231,11 @@ def test_refuses_nothing_on_disk(tmp_path):
 def test_refuses_groups_handed_in(tmp_path):
     with h5py.File(save_hdf5(a=TABLE, b=IMAGES)(tmp_path), "r") as file:
         assert refusal(file, InputTypeError) == (
-            "X is an HDF5 group, not a dataset: pass one of its datasets. There are: 'a', 'b'."
+            "X is an HDF5 group, not a dataset. Pass one of its datasets: 'a', 'b'."
         )
     group = zarr.open(str(save_zarr(a=TABLE, b=IMAGES)(tmp_path)), mode="r")
     assert refusal(group, InputTypeError) == (
-        "X is a Zarr group, not an array: pass one of its arrays. There are: 'a', 'b'."
+        "X is a Zarr group, not an array. Pass one of its arrays: 'a', 'b'."
     )
 
 
@@ -243,7 +243,7 @@ def test_a_path_that_is_not_there(tmp_path):
     np.save(tmp_path / "digits_left.npy", TABLE)
     path = tmp_path / "digit_left.npy"
     assert refusal(path, SourceNotFoundError) == (
-        f"X ('{path}'): there is no file or folder '{path}'. Near it are: 'digits_left.npy'."
+        f"X ('{path}'): there is no file or folder '{path}'. Similar names: 'digits_left.npy'."
     )
     assert refusal(f"{tmp_path}/zzz.h5:a", FileNotFoundError) == (
         f"X ('{tmp_path}/zzz.h5:a'): there is no file or folder '{tmp_path}/zzz.h5'. "
@@ -282,13 +282,13 @@ def test_an_unknown_extension(tmp_path):
     path = tmp_path / "view.xlsx"
     path.write_text("1,2\n3,4\n")
     assert refusal(path, SourceFormatError) == (
-        f"X ('{path}'): files ending in '.xlsx' are not supported. Supported are .npy, .npz, .h5, "
+        f"X ('{path}'): files ending in '.xlsx' are not supported. Supported: .npy, .npz, .h5, "
         ".hdf5, .zarr, .parquet, .csv, .csv.gz, .tsv, .tsv.gz, .mat, and folders of .parquet files."
     )
 
 
 def test_a_folder_of_nothing(tmp_path):
-    assert "is a folder that is neither a Zarr store nor holds .parquet files" in refusal(
+    assert "is a folder, but neither a Zarr store nor a folder of .parquet files" in refusal(
         tmp_path, SourceFormatError
     )
 
@@ -310,24 +310,25 @@ def test_a_zarr_store_of_another_name(tmp_path):
 def test_a_name_that_is_not_in_the_file(write, what, tmp_path):
     path = write(tmp_path)
     assert refusal(f"{path}:middle", SourceFormatError) == (
-        f"X ('{path}:middle') has no {what} 'middle'. There are: 'left', 'right'."
+        f"X ('{path}:middle') has no {what} 'middle'. Available: 'left', 'right'."
     )
     assert refusal(path, SourceFormatError) == (
-        f"X ('{path}') holds 2 {what}s: say which one by PATH:NAME. There are: 'left', 'right'."
+        f"X ('{path}') has 2 {what}s. Select one with PATH:NAME. Available: 'left', 'right'."
     )
 
 
 @pytest.mark.parametrize("write", [save_npz(np.savez), save_hdf5(), save_zarr()])
 def test_a_file_that_holds_nothing(write, tmp_path):
     path = write(tmp_path)
-    assert "holds no " in refusal(path, SourceFormatError)
-    assert "at all" in refusal(f"{path}:a", SourceFormatError)
+    assert "Pass a file that has one." in refusal(path, SourceFormatError)
+    assert ". The file has no " in refusal(f"{path}:a", SourceFormatError)
 
 
 def test_a_group_instead_of_a_dataset(tmp_path):
     path = save_hdf5(group__a=TABLE, b=IMAGES)(tmp_path)
     assert refusal(f"{path}:group", SourceFormatError) == (
-        f"X ('{path}:group'): 'group' is a group, not a dataset. Inside it are: 'group/a'."
+        f"X ('{path}:group'): 'group' is a group, not a dataset. "
+        "Select one of its datasets: 'group/a'."
     )
 
 
@@ -335,7 +336,7 @@ def test_a_group_instead_of_a_dataset(tmp_path):
 def test_a_selector_where_there_is_nothing_to_select(write, tmp_path):
     path = write(tmp_path)
     assert refusal(f"{path}:a", SourceFormatError).endswith(
-        "so there is no 'a' to select. Drop ':a'."
+        "so 'a' cannot be selected. Remove ':a'."
     )
 
 
@@ -369,7 +370,7 @@ def test_a_truncated_npy(tmp_path):
     path.write_bytes(path.read_bytes()[:-10])
     assert refusal(path, SourceFormatError) == (
         f"X ('{path}') is truncated: an array of shape (11, 4) and dtype float32 takes 176 bytes, "
-        "but 166 are there. Copy or write it again."
+        "but the file has 166. Copy or write it again."
     )
 
 
@@ -443,7 +444,7 @@ def test_a_compressed_array_larger_than_memory(tmp_path, monkeypatch):
     path = save_npz(np.savez_compressed, a=np.zeros((1000, 1000)))(tmp_path)
     monkeypatch.setattr("knoi.data.npy.available_ram", lambda: 2**20)
     assert refusal(path, MemoryBudgetError) == (
-        f"X ('{path}') is compressed and takes 8 MiB unpacked, but 1 MiB of memory are free. "
+        f"X ('{path}') is a compressed array that takes 8 MiB in memory, but only 1 MiB are free. "
         "Save it as .npy (or with numpy.savez), which streams from disk."
     )
 

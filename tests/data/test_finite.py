@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knoi.data.finite import check_finite
+from knoi.data.checked import check_finite
 from knoi.exceptions import NonFiniteError
 
 
@@ -49,7 +49,7 @@ def test_a_sum_that_overflows_is_no_alarm(dtype):
 
 
 def test_the_search_crosses_its_pieces(monkeypatch):
-    monkeypatch.setattr("knoi.data.finite._SEARCHED_ROWS_BYTES", 64)
+    monkeypatch.setattr("knoi.data.checked._SEARCH_BYTES", 64)
     rows = np.ones((100, 4))
     rows[73, 2] = np.nan
     assert "row 1073, column 2" in refusal(rows, 1000)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi import LinearCCA
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -176,26 +176,26 @@ def test_fits_as_arrays_do(save, right):
 def test_several_matrices(save):
     path = save(SEVERAL)
     assert refusal(path) == (
-        f"X ('{path}') holds 2 matrices of numbers: say which one by PATH:NAME. "
-        "There are: 'a (11 x 4 double)', 'b (11 x 6 uint8)'."
+        f"X ('{path}') has 2 matrices of numbers. Select one with PATH:NAME. "
+        "Available: 'a (11 x 4 double)', 'b (11 x 6 uint8)'."
     )
 
 
 def test_a_variable_that_is_not_there(save):
     path = save({"a": TABLE, "n": 3.0})
     assert refusal(f"{path}:z") == (
-        f"X ('{path}:z') has no variable 'z'. There are: 'a (11 x 4 double)', 'n (1 x 1 double)'."
+        f"X ('{path}:z') has no variable 'z'. Available: 'a (11 x 4 double)', 'n (1 x 1 double)'."
     )
 
 
 def test_no_matrix_at_all(save):
     path = save({"n": 3.0, "three": np.ones((2, 3, 4))})
     assert refusal(path) == (
-        f"X ('{path}') holds no matrix of numbers: point to a file that holds one. "
-        "There are: 'n (1 x 1 double)', 'three (2 x 3 x 4 double)'."
+        f"X ('{path}') has no matrix of numbers. Pass a file that has one. "
+        "Available: 'n (1 x 1 double)', 'three (2 x 3 x 4 double)'."
     )
     path = save({})
-    assert refusal(path).endswith("There are: no variables.")
+    assert refusal(path).endswith("Available: no variables.")
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_no_matrix_at_all(save):
 def test_other_kinds(save, value, described):
     path = save({"a": TABLE, "v": value})
     assert refusal(f"{path}:v", InputTypeError) == (
-        f"X ('{path}:v'): v ({described}) is no matrix of numbers; cells, structs, tables, text "
+        f"X ('{path}:v'): v ({described}) is not a matrix of numbers; cells, structs, tables, text "
         "and functions cannot be used. Save its numbers as a matrix. "
-        f"There are: 'a (11 x 4 double)', 'v ({described})'."
+        f"Available: 'a (11 x 4 double)', 'v ({described})'."
     )
 
 
 def test_text(save):
-    assert "char) is no matrix of numbers" in refusal(f"{save({'t': 'text'})}:t", InputTypeError)
+    assert "char) is not a matrix of numbers" in refusal(f"{save({'t': 'text'})}:t", InputTypeError)
 
 
 def test_complex_numbers(save):
@@ -251,8 +251,8 @@ def test_hdf5_that_matlab_did_not_write(tmp_path):
     with h5py.File(path, "w") as file:
         file["a"] = TABLE
     assert refusal(path) == (
-        f"X ('{path}') is an HDF5 file that MATLAB did not write, so it is not known whether its "
-        "rows stand in columns. Rename it to .h5."
+        f"X ('{path}') is an HDF5 file that MATLAB did not write, so it is unknown whether its "
+        "rows are stored as columns. Rename it to .h5."
     )
 
 
@@ -289,7 +289,7 @@ def test_a_sparse_matrix_whose_places_lie_outside_it(tmp_path):
     path = save_73(tmp_path, {"a": SPARSE})
     with h5py.File(path, "r+") as file:
         file["a/ir"][0] = 10**9
-    assert "parts do not fit together" in refusal(path, InputError)
+    assert "is an invalid sparse matrix" in refusal(path, InputError)
 
 
 def test_data_of_an_unknown_type(tmp_path):
@@ -299,7 +299,7 @@ def test_data_of_an_unknown_type(tmp_path):
     doubles = (9).to_bytes(4, "little") + TABLE.nbytes.to_bytes(4, "little")
     assert content.count(doubles) == 1
     path.write_bytes(content.replace(doubles, (200).to_bytes(4, "little") + doubles[4:]))
-    assert "there is data of the unknown type 200." in refusal(path)
+    assert "the file has data of the unknown type 200." in refusal(path)
 
 
 def test_an_element_of_an_unknown_type(tmp_path):
@@ -307,7 +307,7 @@ def test_an_element_of_an_unknown_type(tmp_path):
     content = bytearray(path.read_bytes())
     content[128] = 99
     path.write_bytes(content)
-    assert "there is an element of the unknown type 99." in refusal(path)
+    assert "the file has an element of the unknown type 99." in refusal(path)
 
 
 def test_a_sparse_matrix_of_too_many_rows(tmp_path, monkeypatch):

@@ -12,9 +12,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knoi.data.checked import RowRuns, random_runs
 from knoi.data.pairs import PairSource
 from knoi.data.prefetch import ReadAhead
-from knoi.data.runs import RowRuns, random_runs
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
 from tests.contracts.view_source import dense
@@ -264,8 +264,8 @@ class TestSplitting:
     def test_impossible_parts(self, held_out):
         pairs, _, _ = pair_of(10)
         message = (
-            f"held_out is {held_out!r}, of 10 rows: wanted a fraction between 0 and 1 or a number "
-            "of rows from 1 to 9. Leave at least one row to each part."
+            f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a number "
+            "of rows from 1 to 9, which leaves both parts a row."
         )
         with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
             pairs.split(held_out, seed=0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi import LinearCCA
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 from knoi.exceptions import InputError, MemoryBudgetError, SourceFormatError
 from tests.contracts.view_source import SourceCase, ViewSourceContract
 
@@ -59,8 +59,8 @@ def test_fits_as_arrays_do(two_views, tmp_path):
 def test_a_selector_where_there_is_nothing_to_select(tmp_path):
     path = save(tmp_path)
     assert refusal(f"{path}:data") == (
-        f"X ('{path}:data'): the file holds a single sparse matrix, so there is no 'data' to "
-        "select. Drop ':data'."
+        f"X ('{path}:data'): the file holds a single sparse matrix, so 'data' cannot "
+        "be selected. Remove ':data'."
     )
 
 
@@ -75,9 +75,9 @@ def test_arrays_that_only_have_such_names(tmp_path, form):
 
 def test_larger_than_memory(tmp_path, monkeypatch):
     path = save(tmp_path, table=np.ones((1000, 300)))
-    monkeypatch.setattr("knoi.data.sparse_npz.available_ram", lambda: 2**20)
+    monkeypatch.setattr("knoi.data.npy.available_ram", lambda: 2**20)
     assert refusal(path, MemoryBudgetError) == (
-        f"X ('{path}') is a sparse matrix that takes 3 MiB, but 1 MiB of memory are free. "
+        f"X ('{path}') is a sparse matrix that takes 3 MiB in memory, but only 1 MiB are free. "
         "Split its rows over several files."
     )
 
@@ -107,7 +107,7 @@ def test_places_outside_the_matrix(tmp_path, layout):
     matrix = scipy.sparse.coo_array(TABLE).asformat(layout)
     matrix.indices[3] = 10**9  # converting this would write outside of memory
     scipy.sparse.save_npz(path, matrix)
-    assert "is a sparse matrix whose parts do not fit together" in refusal(path, InputError)
+    assert "is an invalid sparse matrix" in refusal(path, InputError)
 
 
 def test_a_part_that_is_missing(tmp_path):

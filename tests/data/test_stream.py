@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi.data.pairs import PairSource
-from knoi.data.shuffle import ShufflePlan, plan_shuffle
-from knoi.data.stream import PairStream, Position
+from knoi.data.stream import PairStream, Position, ShufflePlan, plan_shuffle
 from knoi.exceptions import InputError, MemoryBudgetError, NonFiniteError
 from tests.data.recording import RecordingSource, numbered
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knoi.data import tabular
-from knoi.data.views import open_view
+from knoi.data import parquet as tabular
+from knoi.data.open import open_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -205,13 +205,13 @@ def refusal(data, error=InputError):
 def test_reads_in_order_decode_each_row_group_once(tmp_path, monkeypatch):
     path = write(tmp_path / "view.parquet", scalar_columns(), rows_a_group=4)
     decoded = []
-    fill = tabular.Layout.fill
+    fill = tabular._Layout.fill
 
     def counted(self, rows, batch, first_row):
         decoded.append(first_row)
         fill(self, rows, batch, first_row)
 
-    monkeypatch.setattr(tabular.Layout, "fill", counted)
+    monkeypatch.setattr(tabular._Layout, "fill", counted)
     source = open_view(path, "X")
     for row in range(11):
         source.read(row, row + 1)
@@ -335,7 +335,7 @@ def test_columns_that_are_no_numbers(tmp_path):
     path = write(tmp_path / "view.parquet", columns)
     assert refusal(path, InputTypeError) == (
         f"X ('{path}') has columns that are not numbers: 'name (string)', 'day (date32[day])'. "
-        "Select numeric columns by PATH:a,b. There are: 'a', 'b', 'c'."
+        "Select numeric columns with PATH:a,b. Available: 'a', 'b', 'c'."
     )
     assert "'name (string)'" in refusal(f"{path}:a,name", InputTypeError)
     path = write(tmp_path / "words.parquet", {"name": ["x"] * 11})
@@ -345,7 +345,7 @@ def test_columns_that_are_no_numbers(tmp_path):
 def test_a_column_that_is_not_there(tmp_path):
     path = write(tmp_path / "view.parquet", scalar_columns())
     assert refusal(f"{path}:a,z", SourceFormatError) == (
-        f"X ('{path}:a,z') has no column 'z'. There are: 'a', 'b', 'c'."
+        f"X ('{path}:a,z') has no column 'z'. Available: 'a', 'b', 'c'."
     )
 
 

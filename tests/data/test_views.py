@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knoi.data.views import open_view
+from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError
 from tests.contracts.view_source import SourceCase, ViewSourceContract, dense
 
@@ -139,7 +139,7 @@ def test_refuses_one_dimension(wrap):
 def test_refuses_three_dimensions(wrap):
     assert refusal(wrap(np.zeros((5, 3, 2))), name="Y") == (
         "Y: Expected 2D array, got 3D array instead (shape=(5, 3, 2)). "
-        "Reshape your data to one row a sample: reshape(5, -1)."
+        "Reshape your data to one row per sample: reshape(5, -1)."
     )
 
 
@@ -243,8 +243,8 @@ def test_refuses_structured_arrays():
 
 def test_refuses_none():
     assert refusal(None, InputTypeError, "Y") == (
-        "Y: Expected array-like (array or non-string sequence), got None. CCA needs both views: "
-        "pass a 2-D array (NumPy, scipy.sparse, pandas, polars, torch, h5py, zarr), nested lists "
+        "Y: Expected array-like (array or non-string sequence), got None. CCA needs both views. "
+        "Pass a 2-D array (NumPy, scipy.sparse, pandas, polars, torch, h5py, zarr), nested lists "
         "of numbers, or a path PATH or PATH:SELECTOR to a .npy, .npz, .h5, .zarr, .parquet, .csv "
         "or .mat file."
     )
@@ -253,7 +253,7 @@ def test_refuses_none():
 @pytest.mark.parametrize("data", [{"a": [1]}, {1, 2}, iter([[1]]), object()])
 def test_refuses_other_objects(data):
     message = refusal(data, InputTypeError)
-    assert message.startswith(f"X is a {type(data).__name__}: pass a 2-D array")
+    assert message.startswith(f"X is a {type(data).__name__}. Pass a 2-D array")
 
 
 def test_refuses_ragged_lists():
@@ -262,7 +262,7 @@ def test_refuses_ragged_lists():
         "Give every row the same number of values."
     )
     assert "row 0 has 2 values but row 1 has a single number" in refusal([[1, 2], 3])
-    assert "X (a list) cannot be made an array" in refusal([[[1], [2]], [[3], [4, 5]]])
+    assert "X (a list) cannot be converted to an array" in refusal([[[1], [2]], [[3], [4, 5]]])
 
 
 def test_refuses_masked_values():
@@ -280,7 +280,7 @@ def test_refuses_sparse_tensors():
 
 def test_opening_an_array_imports_no_optional_library():
     program = (
-        "import sys, numpy; from knoi.data.views import open_view; "
+        "import sys, numpy; from knoi.data.open import open_view; "
         "open_view(numpy.ones((2, 2)), 'X').read(0, 1); "
         "wanted = {'torch', 'h5py', 'zarr', 'pyarrow', 'pandas', 'polars', 'dask'}; "
         "print(sorted(wanted & set(sys.modules)))"

@@ -5,7 +5,7 @@ import pytest
 
 import knoi
 from knoi import KNOI, FourierCCA, LinearCCA, NystromCCA
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.features.approximations import FITS, approximate
 from knoi.kernels import (
     RBF,

@@ -182,7 +182,7 @@ class TestFiles:
         with h5py.File(tmp_path / "views.h5", "w") as file:
             file["left"], file["right"] = two_views
         locator = f"{tmp_path}/views.h5:/lefft"
-        text = f"X ({locator!r}) has no dataset '/lefft'. There are: 'left', 'right'."
+        text = f"X ({locator!r}) has no dataset '/lefft'. Available: 'left', 'right'."
         with refused(SourceFormatError, text):
             LinearCCA().fit(locator, f"{tmp_path}/views.h5:/right")
 

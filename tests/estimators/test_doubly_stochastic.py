@@ -9,7 +9,7 @@ from knoi import DoublyStochasticCCA, FourierCCA, LinearCCA
 from knoi.arrays.backend import numpy_backend
 from knoi.callbacks.history import COLUMNS
 from knoi.data.pairs import PairSource
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.engine import Serial
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
 from knoi.features import RandomFourier

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knoi import KNOI, KernelCCA, LinearCCA
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 
 N = 1200
 

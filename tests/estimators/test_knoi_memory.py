@@ -40,7 +40,7 @@ PEAK = """
 import json
 import numpy as np
 from knoi import KNOI
-from knoi.data.generated import generated_views
+from knoi.datasets.synthetic import generated_views
 
 class Rows:
     n_rows, n_cols, dtype = 3000, (392, 392), np.dtype(np.float32)

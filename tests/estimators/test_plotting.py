@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
 from knoi.data import pairs as pairs_module
 from knoi.data.pairs import PairSource
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.estimators import ESTIMATORS
 from knoi.estimators import base as base_module
 from knoi.estimators.plotting import MAX_POINTS, rows_to_show

@@ -13,7 +13,7 @@ import knoi
 from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.arrays import blocks
 from knoi.data.pairs import PairSource
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.estimators import structure
 from knoi.exceptions import InputError, InSampleWarning, KnoiError, NotKeptError
 from knoi.metrics import component_correlations, permutation_test, redundancy

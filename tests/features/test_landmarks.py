@@ -10,8 +10,8 @@ import scipy.sparse
 
 from knoi import KNOI, NystromCCA
 from knoi.arrays.random import View
-from knoi.data.generated import generated_views
 from knoi.data.pairs import PairSource
+from knoi.datasets.synthetic import generated_views
 from knoi.exceptions import InputError, NonFiniteError
 from knoi.features import KernelColumns, Nystrom
 from knoi.features.landmarks import (

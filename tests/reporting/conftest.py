@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knoi import KNOI
-from knoi.data.digits import endless_digits
+from knoi.datasets import endless_digits
 from knoi.report import model_report
 
 

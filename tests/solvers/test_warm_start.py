@@ -5,7 +5,7 @@ import pytest
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.data.synthetic import make_two_views
+from knoi.datasets import make_two_views
 from knoi.engine import Serial, Threads
 from knoi.exceptions import InputError
 from knoi.features import Identity, KernelColumns, RandomFourier

@@ -6,9 +6,9 @@ import scipy.sparse
 
 from knoi import LinearCCA
 from knoi.arrays.backend import numpy_backend, torch_backend
+from knoi.data.open import open_view
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
-from knoi.data.views import open_view
 from tests.sparse.models import D, N, assert_same, csr
 from tests.topics import two_languages
 

@@ -120,9 +120,9 @@ def _begins_like_a_model(path: Path) -> bool:
 
 
 def _same_file(output: Path, locator: Path) -> bool:
-    from knoi.data.locator import split_locator
+    from knoi.data.open import split_path
 
-    path, _ = split_locator(os.fspath(locator))
+    path, _ = split_path(os.fspath(locator))
     return path.exists() and output.exists() and os.path.samefile(path, output)
 
 

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.data.damage import damage_reported
-from knoi.data.locator import split_locator
-from knoi.data.optional import require
-from knoi.data.selection import choose
-from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
+from knoi.data.open import split_path
+from knoi.data.source import choose, wrap_parse_errors
+from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError, require
 
 Labels = NDArray[Any]
 Reader = Callable[[Path, str | None, str], Any]
@@ -24,7 +22,7 @@ def read_labels(locator: Path, n_rows: int, of_what: str) -> Labels:
     """A label a row, (n_rows,), integers or text; `of_what` says whose rows they should be."""
     text = os.fspath(locator)
     label = f"--labels ({text!r})"
-    path, selector = split_locator(text)
+    path, selector = split_path(text)
     if not path.exists():
         raise SourceNotFoundError(f"{label}: there is no file {str(path)!r}. Check the path.")
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
@@ -33,7 +31,7 @@ def read_labels(locator: Path, n_rows: int, of_what: str) -> Labels:
         raise SourceFormatError(
             f"{label}: labels are not read from such files. Use {', '.join(_READERS)}."
         )
-    with damage_reported(label, "labels"):
+    with wrap_parse_errors(label, "labels"):
         values = _tidied(reader(path, selector, label), label)
     if reader is _lines and len(values) == n_rows + 1 and selector is None:
         # One line more than rows: the first is a heading.

@@ -69,7 +69,7 @@ def report(
 
 def check_report(path: Path, option: str, inputs: Sequence[Path | None]) -> None:
     """Check that a report can be made and written there."""
-    from knoi.data.optional import require
+    from knoi.exceptions import require
 
     check_output(path, option, inputs)
     if path.suffix.lower() not in (".html", ".htm"):

@@ -162,7 +162,7 @@ def _search(
     import numpy as np
 
     from knoi.data.checked import CheckedView
-    from knoi.data.views import open_view
+    from knoi.data.open import open_view
     from knoi.metrics import top_matches
 
     views = [open_view(path, name) for path, name in zip(paths, "XY", strict=True)]

@@ -81,7 +81,7 @@ def transform(
 def _open_views(
     fitted: "BaseCCA", x: Path, y: Path | None, view: str, opened: ExitStack
 ) -> list[tuple[str, "ViewSource"]]:
-    from knoi.data.views import open_view
+    from knoi.data.open import open_view
 
     if y is not None:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
@@ -146,7 +146,7 @@ def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None
     One `.npz` or `.h5:/NAME` holds them all; `.npy` files hold one each. What cannot be written
     raises an error here, before anything is computed.
     """
-    from knoi.data.optional import require
+    from knoi.exceptions import require
 
     paths = [_split_dataset(output) for output in outputs]
     for path, _ in paths:

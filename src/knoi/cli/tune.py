@@ -370,7 +370,7 @@ def _table(search: Search, trials: list[Trial], best: Trial) -> Table:
 
 def _check_plot(path: Path, inputs: Sequence[Path]) -> None:
     """Check that the plot can be drawn and written, before anything is computed."""
-    from knoi.data.optional import require
+    from knoi.exceptions import require
 
     check_output(path, "--plot", inputs)
     if path.suffix.lower() not in PLOT_SUFFIXES:

@@ -1,1 +1,1 @@
-"""FROM DISK TO MINIBATCH: sources of one view, aligned pairs, shuffled streams."""
+"""From disk to minibatch: views of any format, aligned pairs of rows, shuffled streams."""

@@ -1,15 +1,134 @@
-"""One view, read by run or by row, every row checked to be finite under its true number."""
+"""Rows of one view: sets of rows as sorted runs, and reading them checked to be finite."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.sparse import is_sparse, stack
-from knoi.data.finite import check_finite, first_bad_row
-from knoi.data.runs import RowRuns, Rows
-from knoi.data.source import ViewSource
+from knoi.arrays.sparse import is_sparse, stack, stored_position
+from knoi.data.source import RowSource, ViewSource, describe_cell
 from knoi.exceptions import NonFiniteError
+
+Rows = NDArray[np.int64]
+
+# The search for the first value that is not finite reads this many bytes at a time.
+_SEARCH_BYTES = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class RowRuns:
+    """A set of rows of a table: sorted, disjoint runs `starts[k]:stops[k]`.
+
+    Row i *of the set* is the i-th row in sorted order; two runs that touch are one.
+    """
+
+    starts: Rows  # (k,)
+    stops: Rows  # (k,)
+    # offsets[k] is the number of rows before run k; the last entry is the number of rows.
+    offsets: Rows = field(init=False, repr=False)  # (k + 1,)
+
+    def __post_init__(self) -> None:
+        offsets = np.zeros(len(self.starts) + 1, dtype=np.int64)
+        np.cumsum(self.stops - self.starts, out=offsets[1:])
+        object.__setattr__(self, "offsets", offsets)
+
+    @classmethod
+    def whole(cls, n_rows: int) -> Self:
+        """All rows of a table."""
+        return cls(np.array([0], dtype=np.int64), np.array([n_rows], dtype=np.int64))
+
+    @classmethod
+    def joined(cls, starts: Rows, stops: Rows) -> Self:
+        """Sorted, disjoint runs, some of which may touch or be empty."""
+        filled = stops > starts
+        starts, stops = starts[filled], stops[filled]
+        apart = starts[1:] != stops[:-1]
+        begins, ends = np.append(True, apart), np.append(apart, True)
+        return cls(starts[begins[: len(starts)]], stops[ends[: len(stops)]])
+
+    @classmethod
+    def from_rows(cls, rows: Rows) -> Self:
+        """Distinct row numbers, sorted."""
+        return cls.joined(rows, rows + 1)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows the set has."""
+        return int(self.offsets[-1])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def rows(self) -> Rows:
+        """All row numbers, sorted: 8 bytes a row."""
+        return self.locate(np.arange(self.n_rows, dtype=np.int64))
+
+    def locate(self, members: Rows) -> Rows:
+        """Table rows of the given rows of the set, in the order given."""
+        run = np.searchsorted(self.offsets, members, side="right") - 1
+        located: Rows = self.starts[run] + (members - self.offsets[run])
+        return located
+
+    def part(self, start: int, stop: int) -> "RowRuns":
+        """Rows `start:stop` of the set."""
+        if stop <= start:
+            return RowRuns(self.starts[:0], self.stops[:0])
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        last = int(np.searchsorted(self.offsets, stop, side="left"))
+        starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
+        starts[0] += start - self.offsets[first]
+        stops[-1] -= self.offsets[last] - stop
+        return RowRuns(starts, stops)
+
+    def select(self, members: "RowRuns") -> "RowRuns":
+        """A set of rows of this set, as rows of the table."""
+        if not len(members):
+            return members
+        # The runs of `members` are cut wherever a run of this set ends inside them.
+        run = np.searchsorted(members.starts, self.offsets, side="right") - 1
+        inside = (run >= 0) & (self.offsets < members.stops[np.maximum(run, 0)])
+        cuts = np.union1d(members.starts, self.offsets[inside])
+        ends: Rows = np.minimum(
+            members.stops[np.searchsorted(members.starts, cuts, side="right") - 1],
+            self.offsets[np.searchsorted(self.offsets, cuts, side="right")],
+        )
+        starts = self.locate(cuts)
+        return RowRuns.joined(starts, starts + (ends - cuts))
+
+    def complement(self, n_rows: int) -> "RowRuns":
+        """The other rows of a table of `n_rows` rows."""
+        starts = np.concatenate([[0], self.stops], dtype=np.int64)
+        stops = np.concatenate([self.starts, [n_rows]], dtype=np.int64)
+        return RowRuns.joined(starts, stops)
+
+
+def random_runs(n_rows: int, count: int, run_rows: int, rng: np.random.Generator) -> RowRuns:
+    """Exactly `count` rows of `n_rows`, in runs of `run_rows` at random places.
+
+    Every row has the same chance, the first and the last included: the runs are placed on a ring
+    (all ways to do so are equally likely), which is then cut open at a random place. `run_rows=1`
+    draws a uniform set of rows.
+    """
+    lengths = np.full(-(-count // run_rows), run_rows, dtype=np.int64)
+    # The short run may be anywhere: on a turned ring that is no loss of generality.
+    lengths[-1] = count - run_rows * (len(lengths) - 1)
+    # k runs among the free rows: shrink each run to one place, draw k places, let them grow again.
+    places = rng.choice(n_rows - count + len(lengths), len(lengths), replace=False, shuffle=False)
+    places.sort()
+    before = np.cumsum(lengths) - lengths
+    starts = (places - np.arange(len(lengths)) + before + rng.integers(n_rows)) % n_rows
+    stops = starts + lengths
+    # At most one run lies across the cut: it becomes the end and the beginning of the table.
+    spill = np.maximum(stops - n_rows, 0)
+    order = np.argsort(starts)
+    return RowRuns.joined(
+        np.concatenate([[0], starts[order]], dtype=np.int64),
+        np.concatenate([[spill.max()], np.minimum(stops[order], n_rows)], dtype=np.int64),
+    )
 
 
 class CheckedView:
@@ -100,3 +219,93 @@ def _storage(source: ViewSource) -> Array | None:
         return source.read(0, source.n_rows) if shared or first.nnz == 0 else None
     first, again = (source.read(0, stop) for _ in range(2))
     return source.read(0, source.n_rows) if np.may_share_memory(first, again) else None
+
+
+def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
+    """Rows of a view, numbered from 0. Values that are not finite are refused by their own row.
+
+    The view is borrowed: closing the part leaves it open.
+    """
+    source = view.source
+    return RowSource(
+        view.name,
+        shape=(rows.n_rows, source.n_cols),
+        dtype=source.dtype,
+        fetch=lambda start, stop: view.runs(rows.part(start, stop)),
+        random_access=False,
+        column_names=source.column_names,
+        stored_bytes=source.row_bytes * rows.n_rows if source.sparse else None,
+    )
+
+
+def check_finite(
+    rows: Array, name: str, first_row: int, column_names: Sequence[str] | None
+) -> None:
+    """Refuse NaN and infinite values.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_array of shape (n, d)
+        Rows as they were read.
+    name : str
+        The view, for the message.
+    first_row : int
+        Number of `rows[0]` in the view.
+    column_names : sequence of str or None
+        Names of the columns, where the view has them.
+
+    Raises
+    ------
+    NonFiniteError
+        Naming the first offending value by view, row and column.
+    """
+    if _surely_finite(rows.data if is_sparse(rows) else rows):
+        return
+    if is_sparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        if len(bad):
+            row, column = stored_position(rows, int(bad[0]))
+            place = describe_cell(first_row + row, column, column_names)
+            raise _non_finite(rows.data[bad[0]], name, place)
+        return
+    step = max(1, _SEARCH_BYTES // max(1, rows.shape[1] * rows.itemsize))
+    for start in range(0, len(rows), step):
+        offending = np.argwhere(~np.isfinite(rows[start : start + step]))
+        if len(offending):
+            row, column = (int(index) for index in offending[0])
+            raise _non_finite(
+                rows[start + row, column],
+                name,
+                describe_cell(first_row + start + row, column, column_names),
+            )
+
+
+def first_bad_row(rows: Array) -> int:
+    """The first row that holds NaN or infinity; there must be one."""
+    if is_sparse(rows):
+        return stored_position(rows, int(np.argmin(np.isfinite(rows.data))))[0]
+    return int(np.argmin(np.isfinite(rows).all(axis=1)))
+
+
+def _surely_finite(values: NDArray[Any]) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    if values.dtype.char not in "fd":
+        return False
+    # A sum of squares is finite only if every value is, and BLAS has it in one pass at the speed of
+    # memory. The reverse does not hold (large values overflow): then search.
+    flat = values.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(flat, flat)))
+
+
+def _non_finite(value: Any, name: str, place: str) -> NonFiniteError:
+    if np.isnan(value):
+        return NonFiniteError(
+            f"{name} has NaN at {place}: CCA needs complete rows. Drop the row or impute the value "
+            "(e.g. sklearn.impute.SimpleImputer) before fitting."
+        )
+    return NonFiniteError(
+        f"{name} has {value} at {place}: CCA needs finite values. Drop the row or clip the value "
+        "(e.g. numpy.clip) before fitting."
+    )

@@ -1,31 +1,36 @@
 """MATLAB's `.mat` files: those of version 7.3 are HDF5 and stream, older ones are read whole."""
 
 import math
+import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.io
 import scipy.sparse
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import available_ram
-from knoi.data.damage import damage_reported
-from knoi.data.in_memory import open_ndarray, open_sparse
-from knoi.data.mat_check import check_elements
-from knoi.data.optional import is_a
-from knoi.data.row_source import RowSource
-from knoi.data.selection import listing, nothing_called
+from knoi.data.arrays import open_ndarray, open_sparse
+from knoi.data.source import (
+    RowSource,
+    check_dtype,
+    check_shape,
+    listing,
+    unknown_name,
+    wrap_parse_errors,
+)
 from knoi.data.stores import dataset_source, from_hdf5_file
-from knoi.data.validation import check_dtype, check_shape
-from knoi.exceptions import InputTypeError, MemoryBudgetError, SourceFormatError
+from knoi.exceptions import InputTypeError, MemoryBudgetError, SourceFormatError, require
 
 _FORMAT = "a MATLAB file"
-_HDF5_MARK = b"\x89HDF\r\n\x1a\n"
-_MATLAB_HEADER = 512  # bytes of MATLAB's own before the HDF5 file
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MATLAB_HEADER = 512  # bytes that MATLAB writes before the HDF5 file
 
-# MATLAB's classes of numbers, and the dtypes that hold them.
+# MATLAB's numeric classes, and the dtypes that hold them.
 _NAMED = {"double": "float64", "single": "float32", "logical": "uint8", "sparse": "float64"}
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -47,46 +52,141 @@ class _Variable:
 
     @property
     def is_matrix(self) -> bool:
-        """Numbers in rows and columns, and more than one of them: MATLAB has no plain numbers."""
+        """Whether it is a matrix of numbers, not a single number (1 x 1 in MATLAB)."""
         return self.kind in _DTYPES and len(self.shape) == 2 and math.prod(self.shape) > 1
 
 
 def open_mat(path: Path, selector: str | None, label: str) -> RowSource:
     """One variable of a `.mat` file, with rows and columns as MATLAB shows them."""
-    with damage_reported(label, _FORMAT), open(path, "rb") as file:
-        start = file.read(_MATLAB_HEADER + len(_HDF5_MARK))
-    if start.startswith(_HDF5_MARK):
+    with wrap_parse_errors(label, _FORMAT):
+        if not _is_hdf5(path, label):
+            return _open_older(path, selector, label)
+    return from_hdf5_file(path, label, _FORMAT, lambda file: _open_newer(file, selector, label))
+
+
+def read_mat(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """One variable of a `.mat` file of any kind; of version 7.3, numbers only."""
+    if _is_hdf5(path, label):
+        h5py = require("h5py", "io", f"reading {_FORMAT}")
+        with h5py.File(path, "r") as file:
+            variable = _choose(_list_newer(file), selector, label, any_kind=False)
+            newer: NDArray[Any] = file[variable.name][()].T
+            return newer
+    _check_data_types(path)
+    variable = _choose(_list_older(path), selector, label, any_kind=True)
+    values: NDArray[Any] = _load_older(path, variable)
+    return values
+
+
+def _is_hdf5(path: Path, label: str) -> bool:
+    with open(path, "rb") as file:
+        start = file.read(_MATLAB_HEADER + len(_HDF5_SIGNATURE))
+    if start.startswith(_HDF5_SIGNATURE):
         raise SourceFormatError(
-            f"{label} is an HDF5 file that MATLAB did not write, so it is not known whether its "
-            "rows stand in columns. Rename it to .h5."
+            f"{label} is an HDF5 file that MATLAB did not write, so it is unknown whether its "
+            "rows are stored as columns. Rename it to .h5."
         )
-    if start[_MATLAB_HEADER:] == _HDF5_MARK:
-        return from_hdf5_file(path, label, _FORMAT, lambda file: _take(file, selector, label))
-    with damage_reported(label, _FORMAT):
-        return _open_older(path, selector, label)
+    return start[_MATLAB_HEADER:] == _HDF5_SIGNATURE
+
+
+def _choose(
+    variables: Sequence[_Variable], selector: str | None, label: str, *, any_kind: bool = False
+) -> _Variable:
+    """The variable that `selector` names; without one, the only matrix of numbers (or any)."""
+    all_names = listing(map(str, variables))
+    if selector is not None:
+        chosen = next((variable for variable in variables if variable.name == selector), None)
+        if chosen is None:
+            raise unknown_name(label, "variable", selector, map(str, variables))
+        if not any_kind and chosen.kind not in _DTYPES:
+            raise InputTypeError(
+                f"{label}: {chosen} is not a matrix of numbers; cells, structs, tables, text and "
+                f"functions cannot be used. Save its numbers as a matrix. Available: {all_names}."
+            )
+        return chosen
+    matrices = [variable for variable in variables if any_kind or variable.is_matrix]
+    if len(matrices) == 1:
+        return matrices[0]
+    if not matrices:
+        raise SourceFormatError(
+            f"{label} has no matrix of numbers. Pass a file that has one. "
+            f"Available: {all_names or 'no variables'}."
+        )
+    raise SourceFormatError(
+        f"{label} has {len(matrices)} {'variables' if any_kind else 'matrices of numbers'}. "
+        f"Select one with PATH:NAME. Available: {listing(map(str, matrices))}."
+    )
+
+
+# Version 7.3: HDF5.
+
+
+def _open_newer(file: Any, selector: str | None, label: str) -> RowSource:
+    variable = _choose(_list_newer(file), selector, label)
+    node = file[variable.name]
+    if variable.kind == "sparse":
+        # MATLAB stores sparse matrices by columns; without nonzeros there are no values.
+        starts = node["jc"][()].astype(np.int64)
+        rows = node["ir"][()].astype(np.int64) if "ir" in node else np.empty(0, np.int64)
+        values = node["data"][()] if "data" in node else np.empty(0)
+        matrix = scipy.sparse.csc_array((values, rows, starts), shape=variable.shape)
+        source = open_sparse(matrix, label)
+        file.close()
+        return source
+    if node.dtype.names == ("real", "imag"):
+        check_dtype(label, np.dtype(np.complex128))
+    check_shape(label, variable.shape)
+    return dataset_source(node, label, release=file.close, transposed=True)
+
+
+def _list_newer(file: Any) -> list[_Variable]:
+    # Names that begin with # are MATLAB's own: the contents of cells and objects.
+    return [_newer_variable(name, file[name]) for name in file if not name.startswith("#")]
+
+
+def _newer_variable(name: str, node: Any) -> _Variable:
+    kind = node.attrs.get("MATLAB_class", b"unknown")
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    if "MATLAB_sparse" in node.attrs:
+        n_cols = len(node["jc"]) - 1
+        return _Variable(name, (int(node.attrs["MATLAB_sparse"]), n_cols), "sparse")
+    if not hasattr(node, "shape"):
+        return _Variable(name, (1, 1), kind)
+    if node.attrs.get("MATLAB_empty", 0):
+        return _Variable(name, tuple(int(size) for size in node[()]), kind)  # it holds its shape
+    return _Variable(name, tuple(node.shape[::-1]), kind)
+
+
+# Older versions: scipy.
 
 
 def _open_older(path: Path, selector: str | None, label: str) -> RowSource:
-    check_elements(path)
-    listed = (_Variable(*variable) for variable in scipy.io.whosmat(path, appendmat=False))
-    # What begins with __ is MATLAB's own: what functions refer to.
-    variables = [variable for variable in listed if not variable.name.startswith("__")]
-    wanted = _choose(variables, selector, label)
-    _refuse_too_large(wanted, label)
-    # What is chosen is an array of numbers: nothing that could run is even read.
-    values = scipy.io.loadmat(path, variable_names=[wanted.name], appendmat=False)[wanted.name]
+    _check_data_types(path)
+    variable = _choose(_list_older(path), selector, label)
+    _check_fits(variable, label)
+    # The variable is an array of numbers: no code is read, let alone run.
+    values = _load_older(path, variable)
     check_dtype(label, values.dtype)  # before the cast, which would drop imaginary parts
-    dtype = _DTYPES[wanted.kind]
+    # MATLAB stores doubles that are small integers as integers: convert them back.
+    dtype = _DTYPES[variable.kind]
     if scipy.sparse.issparse(values):
         return open_sparse(values.astype(dtype), label)
-    # Small integers are stored in few bytes even where they are doubles; rows stand in columns.
     return open_ndarray(np.ascontiguousarray(values, dtype=dtype), label)
 
 
-def _refuse_too_large(variable: _Variable, label: str) -> None:
+def _list_older(path: Path) -> list[_Variable]:
+    # Names that begin with __ are MATLAB's own: the workspaces of functions.
+    variables = (_Variable(*listed) for listed in scipy.io.whosmat(path, appendmat=False))
+    return [variable for variable in variables if not variable.name.startswith("__")]
+
+
+def _load_older(path: Path, variable: _Variable) -> Any:
+    return scipy.io.loadmat(path, variable_names=[variable.name], appendmat=False)[variable.name]
+
+
+def _check_fits(variable: _Variable, label: str) -> None:
     if variable.kind in ("sparse", "logical"):
-        # Logical matrices may be sparse too. How much is stored is not listed, only how many rows
-        # and columns there are to say where.
+        # Logical matrices may be sparse, too. The number of nonzeros is not listed, only the shape.
         needed = 2 * 8 * sum(variable.shape)
     else:
         needed = 2 * math.prod(variable.shape) * _DTYPES[variable.kind].itemsize
@@ -94,74 +194,37 @@ def _refuse_too_large(variable: _Variable, label: str) -> None:
     if needed > free:
         raise MemoryBudgetError(
             f"{label} is read whole and takes {needed / 2**20:.0f} MiB while its rows are put in "
-            f"order, but {free / 2**20:.0f} MiB of memory are free. Save it by "
-            "save(..., '-v7.3'), which streams from disk."
+            f"order, but only {free / 2**20:.0f} MiB are free. Save it with save(..., '-v7.3'), "
+            "which streams from disk."
         )
 
 
-def _take(file: Any, selector: str | None, label: str) -> RowSource:
-    """One variable of an open file of version 7.3."""
-    # What begins with # is MATLAB's own: what cells and objects refer to.
-    names = [name for name in file if not name.startswith("#")]
-    wanted = _choose([_variable(name, file[name]) for name in names], selector, label)
-    node = file[wanted.name]
-    if wanted.kind == "sparse":
-        source = open_sparse(_sparse(node, wanted.shape), label)
-        file.close()
-        return source
-    if node.dtype.names == ("real", "imag"):
-        check_dtype(label, np.dtype(np.complex128))
-    check_shape(label, wanted.shape)
-    return dataset_source(node, label, release=file.close, transposed=True)
+def _check_data_types(path: Path) -> None:
+    """Raise `ValueError` for data of an unknown type, on which scipy would crash.
+
+    Only uncompressed arrays of numbers in files of version 5 are checked: compressed variables
+    carry a checksum, and the reader of version 4 does not crash.
+    """
+    matrix, compressed = 14, 15
+    numbers_and_text = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18}
+    end = os.path.getsize(path)
+    with open(path, "rb") as file:
+        order = {b"IM": "<", b"MI": ">"}.get(file.read(128)[126:])
+        while order is not None and file.tell() < end:
+            kind, size = _unpack(file, order + "II")
+            stop = file.tell() + size
+            if kind not in (matrix, compressed):
+                raise ValueError(f"the file has an element of the unknown type {kind}")
+            is_numeric = kind == matrix and _unpack(file, order + "IIII")[2] & 0xFF in range(5, 16)
+            while is_numeric and file.tell() < stop:
+                kind, size = _unpack(file, order + "II")
+                if kind >> 16:  # up to 4 bytes of data are stored in place of the size
+                    kind, size = kind & 0xFFFF, 0
+                if kind not in numbers_and_text:
+                    raise ValueError(f"the file has data of the unknown type {kind}")
+                file.seek(size + -size % 8, os.SEEK_CUR)  # to the next multiple of 8 bytes
+            file.seek(stop)
 
 
-def _variable(name: str, node: Any) -> _Variable:
-    kind = node.attrs.get("MATLAB_class", b"unknown")
-    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-    if "MATLAB_sparse" in node.attrs:
-        n_cols = len(node["jc"]) - 1
-        return _Variable(name, (int(node.attrs["MATLAB_sparse"]), n_cols), "sparse")
-    if not is_a("h5py", "Dataset")(node):
-        return _Variable(name, (1, 1), kind)
-    if node.attrs.get("MATLAB_empty", 0):
-        return _Variable(name, tuple(int(size) for size in node[()]), kind)  # holds its shape
-    return _Variable(name, tuple(node.shape[::-1]), kind)
-
-
-def _sparse(group: Any, shape: tuple[int, ...]) -> scipy.sparse.csc_array:
-    """A sparse matrix, which MATLAB stores by columns; without nonzeros it has no values."""
-    starts = group["jc"][()].astype(np.int64)
-    rows = group["ir"][()].astype(np.int64) if "ir" in group else np.empty(0, np.int64)
-    values = group["data"][()] if "data" in group else np.empty(0)
-    return scipy.sparse.csc_array((values, rows, starts), shape=shape)
-
-
-def _choose(variables: Sequence[_Variable], selector: str | None, label: str) -> _Variable:
-    """The variable a selector names; without one, the only matrix of numbers."""
-    there = listing(map(str, variables))
-    if selector is not None:
-        for variable in variables:
-            if variable.name == selector:
-                _refuse_other_kinds(variable, there, label)
-                return variable
-        raise nothing_called(label, "variable", selector, map(str, variables))
-    matrices = [variable for variable in variables if variable.is_matrix]
-    if len(matrices) == 1:
-        return matrices[0]
-    if not matrices:
-        raise SourceFormatError(
-            f"{label} holds no matrix of numbers: point to a file that holds one. "
-            f"There are: {there or 'no variables'}."
-        )
-    raise SourceFormatError(
-        f"{label} holds {len(matrices)} matrices of numbers: say which one by PATH:NAME. "
-        f"There are: {listing(map(str, matrices))}."
-    )
-
-
-def _refuse_other_kinds(variable: _Variable, there: str, label: str) -> None:
-    if variable.kind not in _DTYPES:
-        raise InputTypeError(
-            f"{label}: {variable} is no matrix of numbers; cells, structs, tables, text and "
-            f"functions cannot be used. Save its numbers as a matrix. There are: {there}."
-        )
+def _unpack(file: BinaryIO, layout: str) -> tuple[int, ...]:
+    return struct.unpack(layout, file.read(struct.calcsize(layout)))

@@ -10,12 +10,10 @@ import numpy as np
 
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
-from knoi.data.checked import CheckedView
-from knoi.data.part import part_source
+from knoi.data.checked import CheckedView, RowRuns, Rows, part_source, random_runs
+from knoi.data.open import open_view
 from knoi.data.prefetch import ReadAhead, Stopped
-from knoi.data.runs import RowRuns, Rows, random_runs
-from knoi.data.source import ViewSource
-from knoi.data.views import open_view
+from knoi.data.source import ViewSource, plural
 from knoi.exceptions import InputError
 
 # (rows, dx), (rows, dy): rows of X and their partners, each an array or CSR
@@ -46,8 +44,8 @@ class PairSource:
         if x.n_rows != y.n_rows:
             missing = abs(x.n_rows - y.n_rows)
             raise InputError(
-                f"X has {_rows(x.n_rows)} but Y has {y.n_rows}: the views are paired row by row. "
-                f"Drop the unpaired row{'s' if missing > 1 else ''}."
+                f"X has {plural(x.n_rows, 'row')} but Y has {y.n_rows}: the views are paired row "
+                f"by row. Drop the unpaired row{'s' if missing > 1 else ''}."
             )
         self._x, self._y = CheckedView(x, "X"), CheckedView(y, "Y")
         self._rows = RowRuns.whole(x.n_rows)
@@ -128,7 +126,7 @@ class PairSource:
         """Pairs `start:stop` as stored; may be read-only views of the sources' memory."""
         if not 0 <= start <= stop <= self.n_rows:
             raise InputError(
-                f"Rows {start} to {stop} were asked for, of {_rows(self.n_rows)}. "
+                f"Rows {start} to {stop} were asked for, of {plural(self.n_rows, 'row')}. "
                 "Ask for 0 <= start <= stop <= n_rows."
             )
         runs = self._rows.part(start, stop)
@@ -175,7 +173,7 @@ class PairSource:
         n = self.n_rows
         if n < 2:
             raise InputError(
-                f"Cannot hold out a part of {_rows(n)}: each part needs at least one. "
+                f"Cannot hold out a part of {plural(n, 'row')}: each part needs at least one. "
                 "Pass more rows."
             )
         if isinstance(held_out, Integral):
@@ -186,8 +184,8 @@ class PairSource:
             count = min(max(round(held_out * n), 1), n - 1) if valid else 0
         if not valid:
             raise InputError(
-                f"held_out is {held_out!r}, of {_rows(n)}: wanted a fraction between 0 and 1 or a "
-                f"number of rows from 1 to {n - 1}. Leave at least one row to each part."
+                f"held_out is {held_out!r}, of {plural(n, 'row')}. Pass a fraction between 0 and 1 "
+                f"or a number of rows from 1 to {n - 1}, which leaves both parts a row."
             )
         run_rows = 1 if self.random_access else self._split_run_rows(count)
         rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
@@ -210,7 +208,7 @@ class PairSource:
         """Pairs `start:stop`."""
         if not 0 <= start < stop <= self.n_rows:
             raise InputError(
-                f"rows {start} to {stop} of {_rows(self.n_rows)}: wanted "
+                f"rows {start} to {stop} of {plural(self.n_rows, 'row')}: wanted "
                 f"0 <= start < stop <= {self.n_rows}."
             )
         return self._part(self._rows.part(start, stop))
@@ -250,7 +248,3 @@ class PairSource:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _rows(n: int) -> str:
-    return "1 row" if n == 1 else f"{n} rows"

@@ -1,4 +1,4 @@
-"""HDF5 and Zarr: chunked stores, opened by path or handed in as their library's object."""
+"""HDF5 and Zarr: chunked stores, opened by path or passed as their library's object."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.data.damage import damage_reported
-from knoi.data.optional import is_a, require
-from knoi.data.row_source import RowSource
-from knoi.data.selection import choose, listing, nothing_called
-from knoi.exceptions import InputError, InputTypeError, SourceFormatError
+from knoi.data.source import (
+    RowSource,
+    choose,
+    listing,
+    reject_selector,
+    unknown_name,
+    wrap_parse_errors,
+)
+from knoi.exceptions import InputError, InputTypeError, SourceFormatError, require
 
-# HDF5 decodes a chunk again if it left the cache; the library's own 1 MiB holds few chunks.
+# HDF5 decodes a chunk again after it left the cache; the default of 1 MiB holds few chunks.
 _HDF5_CHUNK_CACHE = 64 * 2**20
 
 
@@ -30,59 +34,61 @@ def open_hdf5(path: Path, selector: str | None, label: str) -> RowSource:
 def from_hdf5_file(
     path: Path, label: str, file_format: str, take: Callable[[Any], RowSource]
 ) -> RowSource:
-    """What `take` makes of an open HDF5 file; it says whether the source closes the file."""
+    """Open a file and return `take(file)`; the source decides when the file is closed."""
     h5py = require("h5py", "io", f"reading {file_format}")
-    with damage_reported(label, file_format):
+    with wrap_parse_errors(label, file_format):
         file = h5py.File(path, "r", rdcc_nbytes=_HDF5_CHUNK_CACHE)
     try:
-        with damage_reported(label, file_format):
+        with wrap_parse_errors(label, file_format):
             return take(file)
     except BaseException:
         file.close()
         raise
 
 
+def read_hdf5(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """One dataset of an HDF5 file as an array, of any shape and dtype."""
+    h5py = require("h5py", "io", "reading HDF5")
+    with h5py.File(path, "r") as file:
+        values: NDArray[Any] = np.asarray(_hdf5_dataset(file, selector, label)[()])
+    return values
+
+
 def open_h5py_dataset(data: Any, label: str) -> RowSource:
-    """An `h5py.Dataset` of a file that stays the user's to close."""
+    """An `h5py.Dataset`; closing the source leaves its file open."""
     return dataset_source(data, label, release=None)
 
 
-def refuse_h5py_group(data: Any, label: str) -> RowSource:
-    """An HDF5 file or group holds datasets; say which there are."""
+def reject_h5py_group(data: Any, label: str) -> RowSource:
+    """An HDF5 file or group is not a view; the error lists its datasets."""
     raise InputTypeError(
-        f"{label} is an HDF5 group, not a dataset: pass one of its datasets. "
-        f"There are: {listing(_hdf5_names(data))}."
+        f"{label} is an HDF5 group, not a dataset. Pass one of its datasets: "
+        f"{listing(_hdf5_names(data))}."
     )
 
 
 def open_zarr(path: Path, selector: str | None, label: str) -> RowSource:
     """A Zarr array, or one array of a Zarr group."""
-    zarr = require("zarr", "io", "reading Zarr")
-    with damage_reported(label, "Zarr"):
-        node = zarr.open(store=str(path), mode="r")
-        if is_a("zarr", "Array")(node):
-            if selector is not None:
-                raise SourceFormatError(
-                    f"{label}: the store is a single array, so there is no {selector!r} to select. "
-                    f"Drop ':{selector}'."
-                )
-            return _zarr_source(node, label, release=node.store.close)
-        names = _zarr_names(node)
-        wanted = None if selector is None else selector.strip("/")
-        array = node[choose(label, "array", names, wanted)]
+    with wrap_parse_errors(label, "Zarr"):
+        array = _zarr_array(path, selector, label)
         return _zarr_source(array, label, release=array.store.close)
 
 
+def read_zarr(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """A Zarr array, or one array of a Zarr group, of any shape and dtype."""
+    return np.asarray(_zarr_array(path, selector, label)[...])
+
+
 def open_zarr_array(data: Any, label: str) -> RowSource:
-    """A `zarr.Array` whose store stays the user's to close."""
+    """A `zarr.Array`; closing the source leaves its store open."""
     return _zarr_source(data, label, release=None)
 
 
-def refuse_zarr_group(data: Any, label: str) -> RowSource:
-    """A Zarr group holds arrays; say which there are."""
+def reject_zarr_group(data: Any, label: str) -> RowSource:
+    """A Zarr group is not a view; the error lists its arrays."""
     raise InputTypeError(
-        f"{label} is a Zarr group, not an array: pass one of its arrays. "
-        f"There are: {listing(_zarr_names(data))}."
+        f"{label} is a Zarr group, not an array. Pass one of its arrays: "
+        f"{listing(_zarr_names(data))}."
     )
 
 
@@ -91,39 +97,38 @@ def _hdf5_dataset(file: Any, selector: str | None, label: str) -> Any:
         return file[choose(label, "dataset", _hdf5_names(file), None)]
     node = file.get(selector)
     if node is None:
-        raise nothing_called(label, "dataset", selector, _hdf5_names(file))
-    if not is_a("h5py", "Dataset")(node):
+        raise unknown_name(label, "dataset", selector, _hdf5_names(file))
+    if not hasattr(node, "shape"):
         inside = [f"{selector.strip('/')}/{name}".lstrip("/") for name in _hdf5_names(node)]
         raise SourceFormatError(
             f"{label}: {selector!r} is a group, not a dataset. "
-            + (f"Inside it are: {listing(inside)}." if inside else "No dataset is inside it.")
+            + (f"Select one of its datasets: {listing(inside)}." if inside else "It is empty.")
         )
     return node
 
 
 def _hdf5_names(group: Any) -> list[str]:
     names: list[str] = []
-    is_dataset = is_a("h5py", "Dataset")
-    if is_a("h5py", "Group")(group):
-        group.visititems(lambda name, node: names.append(name) if is_dataset(node) else None)
+    if hasattr(group, "visititems"):  # a named type is neither a group nor a dataset
+        group.visititems(lambda name, node: names.append(name) if hasattr(node, "shape") else None)
     return names
 
 
 def dataset_source(
     dataset: Any, label: str, release: Callable[[], None] | None, *, transposed: bool = False
 ) -> RowSource:
-    """The rows of an HDF5 dataset; `transposed`, its columns, as MATLAB stores rows."""
+    """The rows of an HDF5 dataset, or its columns if `transposed` (as MATLAB stores rows)."""
     if not dataset:
-        raise InputError(f"{label} is an HDF5 dataset of a closed file. Open the file again.")
+        raise InputError(f"{label} is a dataset of a closed HDF5 file. Open the file again.")
 
     def fetch(start: int, stop: int) -> NDArray[Any]:
         if not dataset:
             raise InputError(f"{label}: the HDF5 file was closed. Keep it open while it is read.")
-        with damage_reported(label, "HDF5"):
+        with wrap_parse_errors(label, "HDF5"):
             rows: NDArray[Any] = dataset[:, start:stop].T if transposed else dataset[start:stop]
             return rows
 
-    # A dataset of no dataspace has no shape: as empty as an array can be.
+    # A dataset without a dataspace has no shape.
     shape = (0,) if dataset.shape is None else dataset.shape
     return RowSource(
         label,
@@ -135,14 +140,23 @@ def dataset_source(
     )
 
 
+def _zarr_array(path: Path, selector: str | None, label: str) -> Any:
+    node = require("zarr", "io", "reading Zarr").open(store=str(path), mode="r")
+    if hasattr(node, "shape"):
+        reject_selector(label, "the store is a single array", selector)
+        return node
+    wanted = None if selector is None else selector.strip("/")
+    return node[choose(label, "array", _zarr_names(node), wanted)]
+
+
 def _zarr_names(group: Any) -> list[str]:
-    is_array = is_a("zarr", "Array")
-    return sorted(path for path, node in group.members(max_depth=None) if is_array(node))
+    members = group.members(max_depth=None)
+    return sorted(path for path, node in members if hasattr(node, "shape"))
 
 
 def _zarr_source(array: Any, label: str, release: Any) -> RowSource:
     def fetch(start: int, stop: int) -> NDArray[Any]:
-        with damage_reported(label, "Zarr"):
+        with wrap_parse_errors(label, "Zarr"):
             return np.asarray(array[start:stop])
 
     return RowSource(

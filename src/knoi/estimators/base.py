@@ -16,9 +16,9 @@ from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.checks import count
 from knoi.data.checked import CheckedView
+from knoi.data.open import open_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
-from knoi.data.views import open_view
 from knoi.engine import Engine, Threads, worker_count
 from knoi.estimators.parameters import check_domain
 from knoi.estimators.plotting import PlotMixin

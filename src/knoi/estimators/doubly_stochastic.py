@@ -94,7 +94,7 @@ class DoublyStochasticCCA(MinibatchCCA):
     Examples
     --------
     >>> from knoi import DoublyStochasticCCA
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
     >>> model = DoublyStochasticCCA(n_components=1, rank=200, feature_block=50, random_state=0)
     >>> model.fit(views.X, views.Y).transform(views.X).shape

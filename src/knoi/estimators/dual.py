@@ -57,7 +57,7 @@ class KernelCCA(BaseCCA):
     Examples
     --------
     >>> from knoi import KernelCCA
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(300, correlations=(0.9,), random_state=0)
     >>> KernelCCA(n_components=1).fit(views.X, views.Y).transform(views.X).shape
     (300, 1)

@@ -10,9 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from knoi.arrays.random import Purpose, derived_seed
 from knoi.checks import is_integer, one_of
-from knoi.data.optional import require
 from knoi.data.pairs import PairSource
-from knoi.exceptions import InputError, InputTypeError, NotKeptError
+from knoi.exceptions import InputError, InputTypeError, NotKeptError, require
 from knoi.metrics import component_correlations, permutation_test
 from knoi.projection import Projection
 

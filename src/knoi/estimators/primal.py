@@ -233,7 +233,7 @@ class LinearCCA(MomentCCA):
     Examples
     --------
     >>> from knoi import LinearCCA
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(5000, correlations=(0.9, 0.5), random_state=0)
     >>> model = LinearCCA(n_components=2).fit(views.X, views.Y)
     >>> [round(float(rho), 1) for rho in model.correlations_]
@@ -316,7 +316,7 @@ class FourierCCA(MomentCCA):
     Examples
     --------
     >>> from knoi import FourierCCA
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
     >>> model = FourierCCA(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
     >>> model.transform(views.X).shape
@@ -428,7 +428,7 @@ class NystromCCA(MomentCCA):
     Examples
     --------
     >>> from knoi import NystromCCA
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
     >>> model = NystromCCA(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
     >>> model.transform_y(views.Y).shape

@@ -136,7 +136,7 @@ class KNOI(MinibatchCCA):
     Examples
     --------
     >>> from knoi import KNOI
-    >>> from knoi.data.synthetic import make_two_views
+    >>> from knoi.datasets import make_two_views
     >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
     >>> model = KNOI(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
     >>> model.transform(views.X).shape

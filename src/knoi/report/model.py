@@ -8,9 +8,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from knoi import __version__
 from knoi.arrays.random import seed_from
-from knoi.data.optional import require
 from knoi.estimators.base import BaseCCA
-from knoi.exceptions import InputTypeError
+from knoi.exceptions import InputTypeError, require
 from knoi.report.content import Content, gather
 from knoi.report.facts import code_to_repeat, run_facts
 from knoi.report.page import Code, Facts, Report, Section

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.random import Purpose, generator
+from knoi.data.checked import random_runs
+from knoi.data.open import open_view
 from knoi.data.pairs import PairSource
-from knoi.data.runs import random_runs
-from knoi.data.views import open_view
 from knoi.estimators.base import BaseCCA
 
 Rows = NDArray[np.int64]

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from knoi.data import generated
-from knoi.data.images import DeformedImages
 from knoi.data.pairs import PairSource
-from knoi.data.synthetic import ImageHalves, endless_digits
+from knoi.datasets import synthetic as generated
+from knoi.datasets.digits import DeformedImages, ImageHalves, endless_digits
 from knoi.exceptions import InputError
 from tests.contracts.view_source import SourceCase, ViewSourceContract
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi.data.pairs import PairSource
-from knoi.data.synthetic import make_two_views, two_view_sources
+from knoi.datasets import make_two_views, two_view_sources
 from knoi.exceptions import InputError
 from tests.contracts.view_source import SourceCase, ViewSourceContract
 

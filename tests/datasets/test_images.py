@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from knoi.data import images as images_module
-from knoi.data.images import MNIST8M_INDICES, DeformedImages, mnist8m_standin, read_idx
+from knoi.datasets import digits as images_module
+from knoi.datasets.digits import MNIST8M_INDICES, DeformedImages, mnist8m_standin, read_idx
 from knoi.exceptions import (
     InputError,
     InputTypeError,
