@@ -167,7 +167,7 @@ def test_usage_errors(error_line, arguments, line):
             "--test: Y ('none.npy'): there is no file or folder 'none.npy'.",
         ),
         ((*FIT, "--kernel", "rfb"), "there is no kernel 'rfb'. Pass one of "),
-        ((*FIT, "--held-out", "400"), "--held-out: held_out is 400, of 400 rows: wanted"),
+        ((*FIT, "--held-out", "400"), "--held-out: held_out is 400, of 400 rows. Pass"),
         ((*FIT, "--report", "page.txt"), "--report page.txt: it is a web page. Give a name that"),
         (
             (*FIT, "-k", "900", "--quiet"),

@@ -260,8 +260,8 @@ def test_a_matrix_larger_than_memory(tmp_path, monkeypatch):
     path = save_older(tmp_path, {"a": np.zeros((1000, 1000))}, do_compression=True)
     monkeypatch.setattr("knoi.data.mat.available_ram", lambda: 2**20)
     assert refusal(path, MemoryBudgetError) == (
-        f"X ('{path}') is read whole and takes 15 MiB while its rows are put in order, but 1 MiB "
-        "of memory are free. Save it by save(..., '-v7.3'), which streams from disk."
+        f"X ('{path}') is read whole and takes 15 MiB while its rows are put in order, but only 1 "
+        "MiB are free. Save it with save(..., '-v7.3'), which streams from disk."
     )
 
 

@@ -67,7 +67,7 @@ class TestLayouts:
     def test_places_outside_the_table_are_refused(self, views):
         X = views[0].copy()
         X.indices[7] = D
-        with pytest.raises(InputError, match=r"^X is a sparse matrix whose parts do not fit"):
+        with pytest.raises(InputError, match=r"^X is an invalid sparse matrix"):
             LinearCCA().fit(X, views[1])
 
     @pytest.mark.parametrize(("bad", "named"), [(np.nan, "NaN"), (-np.inf, "-inf")])

@@ -82,7 +82,7 @@ def _lines(path: Path, selector: str | None, label: str) -> Any:
         column = names.index(choose(label, "column", names, selector))
         return _numbers([row[column] for row in rows[1:]])
     if any(len(row) != 1 for row in rows):
-        raise SourceFormatError(f"{label} has several columns: say which one by PATH:NAME.")
+        raise SourceFormatError(f"{label} has several columns. Select one with PATH:NAME.")
     return _numbers([row[0] for row in rows])
 
 
