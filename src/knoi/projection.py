@@ -32,7 +32,9 @@ class ViewProjection:
     @cached_property
     def folded(self) -> "ViewProjection":
         """The same projection in the form that takes least work."""
-        return ViewProjection(*self.features.folded(self.mean, self.weights))
+        # In the layout of a model file, so that a loaded model projects to the same bits.
+        weights = np.ascontiguousarray(self.weights)
+        return ViewProjection(*self.features.folded(self.mean, weights))
 
     def to(self, backend: Backend) -> Self:
         """The same projection with its arrays on `backend`."""

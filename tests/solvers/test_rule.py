@@ -14,7 +14,7 @@ from knoi.engine import Serial
 from knoi.exceptions import InputError
 from knoi.features import Identity, RandomFourier
 from knoi.kernels import RBF
-from knoi.persistence.state import flatten_state, unflatten_state
+from knoi.persistence import flatten_state, unflatten_state
 from knoi.solvers.noi import Head, MinibatchFeatures, ViewState
 from knoi.solvers.precondition import plain
 from knoi.solvers.rule import COLLAPSED, SHORTENING, Anchor, Rule, StepSize, Weights, collapsed

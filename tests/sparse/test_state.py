@@ -29,10 +29,14 @@ class TestModelFiles:
             ("indices", lambda i: i + D, f"it has a column outside 0 to {D - 1}"),
             ("indices", lambda i: -1 - i, f"it has a column outside 0 to {D - 1}"),
             ("indices", lambda i: i[:-1], "the lengths of its tensors do not agree"),
-            ("indices", lambda i: i.astype(np.float64), "places are not integers"),
+            ("indices", lambda i: i.astype(np.float64), "its indices are not integers"),
             ("indptr", lambda p: p[:-1], "the lengths of its tensors do not agree"),
-            ("indptr", lambda p: p + 1, "its rows do not follow each other"),
-            ("indptr", lambda p: p[[0, 2, 1, *range(3, len(p))]], "its rows do not follow"),
+            ("indptr", lambda p: p + 1, "its row pointers are not in order"),
+            (
+                "indptr",
+                lambda p: p[[0, 2, 1, *range(3, len(p))]],
+                "its row pointers are not in order",
+            ),
             ("data", lambda v: v[None, :], "wanted the tensors data, indices, indptr"),
         ],
     )
@@ -40,7 +44,7 @@ class TestModelFiles:
         features = KernelColumns(RBF(1.0), views[0][:20])
         plain, tensors = flatten_state(features.state_dict())
         tensors[f"landmarks/{part}"] = change(tensors[f"landmarks/{part}"])
-        expected = f"^The sparse rows 'landmarks' of the state do not fit together: {finding}"
+        expected = f"^The sparse array 'landmarks' of the state is invalid: {finding}"
         with pytest.raises(ModelFileError, match=expected):
             map_from_state(unflatten_state(plain, tensors))
 
@@ -52,5 +56,5 @@ class TestModelFiles:
             unflatten_state(plain, tensors)
 
     def test_the_mark_of_sparse_rows_is_refused_as_a_key(self):
-        with pytest.raises(InputError, match=r"key '\$csr', by which a model file marks sparse"):
+        with pytest.raises(InputError, match=r"key '\$csr': .* have a meaning in model files"):
             flatten_state({"$csr": [1, 2]})

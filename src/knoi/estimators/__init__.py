@@ -8,7 +8,7 @@ from knoi.estimators.dual import KernelCCA
 from knoi.estimators.primal import FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.stochastic import KNOI
 from knoi.exceptions import ModelFileError
-from knoi.persistence import read_model
+from knoi.persistence import ModelFile, read_model
 
 __all__ = [
     "ESTIMATORS",
@@ -32,12 +32,16 @@ ESTIMATORS: tuple[type[BaseCCA], ...] = (
 
 
 def load(path: str | Path) -> BaseCCA:
-    """Read a fitted model of whatever class from the file its `save` wrote."""
-    model = read_model(path)
-    written = model.header.get("class")
+    """Read a fitted model of any class from the file its `save` wrote."""
+    return from_model_file(read_model(path))
+
+
+def from_model_file(file: ModelFile) -> BaseCCA:
+    """Build the fitted model from a file already read by `knoi.persistence.read_model`."""
+    written = file.header.get("class")
     for estimator in ESTIMATORS:
         if estimator.__name__ == written:
-            return estimator._from_file(model, path)
+            return estimator._from_file(file)
     raise ModelFileError(
-        f"{path} holds a {written!r}, which this version of knoi does not know. Upgrade knoi."
+        f"{file.path} holds a {written!r}, which this version of knoi does not know. Upgrade knoi."
     )

@@ -154,14 +154,14 @@ class BaseCCA(
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model written by `save`."""
-        return cls._from_file(read_model(path), path)
+        return cls._from_file(read_model(path))
 
     @classmethod
-    def _from_file(cls, model: ModelFile, path: str | Path) -> Self:
+    def _from_file(cls, model: ModelFile) -> Self:
         header = model.header
         if header.get("class") != cls.__name__:
             raise ModelFileError(
-                f"{path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
+                f"{model.path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
                 "knoi.load, which finds the class by itself."
             )
         state = unflatten_state(header["projection"], model.tensors)

@@ -1,0 +1,434 @@
+"""Model files: a JSON header and raw tensors in one safetensors file; nothing in it is executed.
+
+Any safetensors reader opens a model file. Its metadata holds the header, a JSON text, under the key
+"knoi". The header's "sha256" is the digest of the whole file with the digest's 64 characters taken
+as zeros, so that any altered byte is detected.
+
+`flatten_state` splits a nested state, as `state_dict` methods return it, into a part of the header
+and named tensors; `unflatten_state` puts it together again.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import scipy.sparse
+
+from knoi import __version__
+from knoi.exceptions import InputError, InputTypeError, ModelFileError, SourceNotFoundError
+from knoi.fileio import atomic_write
+
+Array = np.ndarray[Any, Any]
+
+FORMAT: int = 1
+
+_METADATA_KEY = "knoi"
+_ADDED_KEYS = ("format", "knoi_version", "sha256")
+_NO_DIGEST = b"0" * 64
+# The limit of safetensors readers.
+_MAX_HEADER_BYTES = 100_000_000
+_DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"]
+
+# JSON has no NaN or infinity: they are stored as {"$float": "nan"}.
+_FLOAT_TAG = "$float"
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+# Marks a sparse array in a state; its value is the shape.
+_CSR_TAG = "$csr"
+_CSR_PARTS = ("data", "indices", "indptr")
+# Limits of Python's JSON reader: its recursion, and 4300 digits per integer.
+_MAX_DEPTH = 100
+_MAX_INTEGER_BITS = 4096
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of a model file.
+
+    Attributes
+    ----------
+    path : Path
+    header : dict
+        The header as written, plus "format", "knoi_version" and "sha256".
+    tensors : dict of str to ndarray
+        C-contiguous, little-endian, writable.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    tensors: dict[str, Array]
+
+
+def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
+    """Write a model file, complete or not at all.
+
+    Parameters
+    ----------
+    path : str or Path
+        An existing file is replaced only once the new one is safely on disk.
+    header : mapping
+        Strings, integers, floats (NaN and infinities too), booleans, None, lists and dicts of
+        them. NumPy scalars become Python's, tuples become lists.
+    tensors : mapping of str to ndarray
+        Real floats up to 64 bits, integers or booleans, of any shape and memory layout.
+    """
+    plain = _plain_mapping(header, ("header",))
+    for key in _ADDED_KEYS:
+        if key in plain:
+            raise InputError(
+                f"The header has a key {key!r}, which the model file writes itself. Rename it."
+            )
+    stored = {_tensor_name(name): _storable(array, name) for name, array in tensors.items()}
+    # The file is written with a random placeholder, which the digest then replaces.
+    placeholder = secrets.token_hex(32)
+    whole = {**plain, "format": FORMAT, "knoi_version": __version__, "sha256": placeholder}
+    text = json.dumps(_tagged(whole), allow_nan=False, separators=(",", ":"))
+    with atomic_write(_writable_target(path)) as temporary:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode  # the usual one; safetensors may create the file anew
+        try:
+            safetensors.numpy.save_file(stored, temporary, metadata={_METADATA_KEY: text})
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{path} cannot be written: {error}") from error
+        temporary.chmod(mode)
+        with open(temporary, "rb+") as file:
+            prefix = file.read(8)
+            length = int.from_bytes(prefix, "little")
+            if length > _MAX_HEADER_BYTES:
+                raise InputError(
+                    f"The header takes {length} bytes; a model file takes at most "
+                    f"{_MAX_HEADER_BYTES}. Store long lists of numbers as tensors."
+                )
+            prefix += file.read(length)
+            digest = hashlib.sha256(prefix.replace(placeholder.encode(), _NO_DIGEST))
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+            file.seek(prefix.index(placeholder.encode()))
+            file.write(digest.hexdigest().encode())
+
+
+def read_model(path: str | Path) -> ModelFile:
+    """Read a model file and verify every byte of it.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The file does not exist.
+    ModelFileError
+        The file is empty, truncated, altered, foreign, or of a newer format.
+    """
+    source = _checked_path(path)
+    if not os.path.exists(source):
+        raise SourceNotFoundError(f"There is no model file at {source}. Check the path.")
+    if not os.path.isfile(source):
+        raise ModelFileError(f"{source} is not a file. Give the path of a model file.")
+    with open(source, "rb") as file:
+        start = file.read(9)
+    if not start:
+        raise ModelFileError(
+            f"{source} is empty: writing or copying it was cut short. Copy or save it again."
+        )
+    if len(start) == 9 and not start.endswith(b"{"):
+        raise _foreign(source, "it is not a safetensors file")
+    # The header is checked before the tensors are read: a foreign file may be of any size.
+    try:
+        with safetensors.safe_open(source, framework="numpy") as opened:
+            metadata = opened.metadata() or {}
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise _altered(source, f"it is not a complete safetensors file ({error})") from error
+    if _METADATA_KEY not in metadata:
+        raise _foreign(source, f"its metadata has no {_METADATA_KEY!r}")
+    header = _parse_header(metadata[_METADATA_KEY], source)
+
+    content = source.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    digest = hashlib.sha256(content[:end].replace(header["sha256"].encode(), _NO_DIGEST))
+    digest.update(memoryview(content)[end:])
+    if digest.hexdigest() != header["sha256"]:
+        raise _altered(source, "its bytes do not match their sha256")
+    try:
+        tensors = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise _altered(source, f"its tensors do not fit their description ({error})") from error
+    for array in tensors.values():
+        if not _has_known_dtype(array):
+            raise _altered(source, f"its tensors are of dtype {array.dtype}")
+    return ModelFile(source, header, tensors)
+
+
+def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Split a nested state into a header's JSON part and tensors named "a/b/c".
+
+    Parameters
+    ----------
+    state : mapping
+        Nested dicts whose leaves are arrays, sparse arrays (each becomes three tensors) or what a
+        header may hold; keys without "/".
+
+    Returns
+    -------
+    json_part : dict
+        The state without its arrays; dicts stay, even if they become empty.
+    tensors : dict of str to ndarray
+        The arrays, by the path of keys that leads to them.
+    """
+    tensors: dict[str, Array] = {}
+    return _plain_mapping(state, ("state",), tensors), tensors
+
+
+def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) -> dict[str, Any]:
+    """Put together what `flatten_state` has split."""
+    state = _plain_mapping(json_part, ("state",))
+    for name, array in tensors.items():
+        *parents, leaf = name.split("/")
+        place: Any = state
+        for key in parents:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                break
+        if not isinstance(place, dict) or leaf in place:
+            raise ModelFileError(
+                f"The state has both a value and a tensor on the way to {name!r}: its two parts do "
+                "not belong together. Save the model again."
+            )
+        place[leaf] = array
+    joined: dict[str, Any] = _with_sparse(state, ())
+    return joined
+
+
+def _with_sparse(state: Any, path: tuple[str, ...]) -> Any:
+    """The state with sparse arrays in the place of their parts, at any depth."""
+    if not isinstance(state, dict):
+        return state
+    if _CSR_TAG in state:
+        return _checked_csr(state, "/".join(path))
+    return {key: _with_sparse(value, (*path, key)) for key, value in state.items()}
+
+
+def _checked_csr(state: dict[str, Any], name: str) -> scipy.sparse.csr_array:
+    """Build a sparse array, its indices checked: compiled code would use them unchecked."""
+
+    def invalid(finding: str) -> ModelFileError:
+        return ModelFileError(
+            f"The sparse array {name!r} of the state is invalid: {finding}. Save the model again."
+        )
+
+    parts = [state.get(part) for part in _CSR_PARTS]
+    shape = state[_CSR_TAG]
+    if len(state) != 4 or not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in parts):
+        raise invalid(f"wanted the tensors {', '.join(_CSR_PARTS)}, of one dimension")
+    if not (
+        isinstance(shape, list)
+        and len(shape) == 2
+        and all(type(size) is int and 0 <= size < 2**63 for size in shape)
+    ):
+        raise invalid(f"{shape!r} is not a shape")
+    n, d = shape
+    data, indices, indptr = (np.asarray(part) for part in parts)
+    if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
+        raise invalid("its indices are not integers")
+    if len(indptr) != n + 1 or len(indices) != len(data):
+        raise invalid("the lengths of its tensors do not agree with its shape")
+    if indptr[0] != 0 or indptr[-1] != len(data) or np.any(indptr[1:] < indptr[:-1]):
+        raise invalid("its row pointers are not in order")
+    if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < d):
+        raise invalid(f"it has a column outside 0 to {d - 1}")
+    return scipy.sparse.csr_array((data, indices, indptr), shape=(n, d))
+
+
+def _plain_mapping(
+    value: Mapping[str, Any], path: tuple[str | int, ...], tensors: dict[str, Array] | None = None
+) -> dict[str, Any]:
+    """The mapping in Python's own types; arrays move to `tensors`, if given, named by their path.
+
+    `path` begins with the name of the whole.
+    """
+    if not isinstance(value, Mapping):
+        raise InputTypeError(f"{_where(path)} is of type {type(value).__name__}. Give a dict.")
+    _check_depth(path)
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        name = _checked_key(key, path, in_state=tensors is not None)
+        inner = (*path, name)
+        tensor = "/".join(map(str, inner[1:]))
+        if tensors is not None and isinstance(item, np.ndarray):
+            tensors[tensor] = _storable(item, tensor)
+        elif tensors is not None and scipy.sparse.issparse(item):
+            rows = scipy.sparse.csr_array(item)
+            plain[name] = {_CSR_TAG: list(rows.shape)}
+            for part in _CSR_PARTS:
+                tensors[f"{tensor}/{part}"] = _storable(getattr(rows, part), f"{tensor}/{part}")
+        elif isinstance(item, Mapping):
+            plain[name] = _plain_mapping(item, inner, tensors)
+        else:
+            plain[name] = _plain(item, inner)
+    return plain
+
+
+def _plain(value: Any, path: tuple[str | int, ...]) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, str):
+        return str.__str__(value)  # a subclass may print as something else
+    if isinstance(value, int | np.integer):
+        bits = int(value).bit_length()
+        if bits > _MAX_INTEGER_BITS:
+            raise InputError(
+                f"{_where(path)} is an integer of {bits} bits; a model file takes at most "
+                f"{_MAX_INTEGER_BITS}. Store it as a string."
+            )
+        return int(value)
+    if isinstance(value, float) or (isinstance(value, np.floating) and value.itemsize <= 8):
+        return float(value)
+    if isinstance(value, list | tuple):
+        _check_depth(path)
+        return [_plain(item, (*path, i)) for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, path)
+    advice = (
+        "Store arrays as tensors, in dicts and not in lists."
+        if isinstance(value, np.ndarray)
+        else "Convert it first."
+    )
+    raise InputTypeError(
+        f"{_where(path)} is of type {type(value).__name__}; a model file takes strings, numbers, "
+        f"booleans, None, lists and dicts. {advice}"
+    )
+
+
+def _checked_key(key: Any, path: tuple[str | int, ...], *, in_state: bool) -> str:
+    if not isinstance(key, str):
+        raise InputTypeError(
+            f"{_where(path)} has the key {key!r} of type {type(key).__name__}; the keys of a model "
+            "file are strings. Convert it first."
+        )
+    if key == _FLOAT_TAG or (in_state and (key == _CSR_TAG or "/" in key)):
+        raise InputError(
+            f"{_where(path)} has the key {key!r}: {_FLOAT_TAG!r} and {_CSR_TAG!r} have a meaning "
+            "in model files, and '/' separates the keys in a tensor's name. Rename the key."
+        )
+    return str.__str__(key)
+
+
+def _check_depth(path: tuple[str | int, ...]) -> None:
+    if len(path) > _MAX_DEPTH + 1:
+        raise InputError(
+            f"{_where(path)[:60]}... is nested more than {_MAX_DEPTH} deep; perhaps it contains "
+            "itself. Flatten it."
+        )
+
+
+def _where(path: tuple[str | int, ...]) -> str:
+    return str(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
+
+
+def _tagged(value: Any) -> Any:
+    """The value with NaN and infinities as tagged dicts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT_TAG: repr(value)}
+    if isinstance(value, list):
+        return [_tagged(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _tagged(item) for key, item in value.items()}
+    return value
+
+
+def _parse_header(text: str, source: Path) -> dict[str, Any]:
+    def untagged(value: dict[str, Any]) -> Any:
+        return _NON_FINITE[value[_FLOAT_TAG]] if _FLOAT_TAG in value else value
+
+    def not_json(token: str) -> None:
+        raise ValueError(f"{token} is not JSON")
+
+    try:
+        header = json.loads(text, object_hook=untagged, parse_constant=not_json)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _altered(source, "its model header is not the JSON that knoi writes") from error
+    number = header.get("format") if isinstance(header, dict) else None
+    if type(number) is not int or number < 1:
+        raise _altered(source, "its model header has no format number")
+    if number > FORMAT:
+        raise ModelFileError(
+            f"{source} has format {number}, but knoi {__version__} reads up to format {FORMAT}. "
+            "Upgrade knoi: pip install --upgrade knoi"
+        )
+    digest = header.get("sha256")
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise _altered(source, "its model header has no sha256")
+    return dict(header)
+
+
+def _tensor_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InputTypeError(
+            f"A tensor has the name {name!r} of type {type(name).__name__}. Give it a string."
+        )
+    if name == "__metadata__" or any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise InputError(f"A safetensors file cannot hold a tensor named {name!r}. Rename it.")
+    return str.__str__(name)
+
+
+def _has_known_dtype(array: Array) -> bool:
+    return array.dtype.str[1:] in _DTYPES
+
+
+def _storable(array: Any, name: str) -> Array:
+    """The array C-contiguous and little-endian; the same array if it already is."""
+    # A masked array would silently lose its mask.
+    if type(array) not in (np.ndarray, np.memmap):
+        raise InputTypeError(
+            f"Tensor {name!r} is of type {type(array).__name__}. Convert it to a plain NumPy array."
+        )
+    if not _has_known_dtype(array):
+        raise InputTypeError(
+            f"Tensor {name!r} is of dtype {array.dtype}; a model file takes real floats up to 64 "
+            "bits, integers and booleans. Convert it first."
+        )
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _checked_path(path: Any) -> Path:
+    if not isinstance(path, str | Path):
+        raise InputTypeError(f"path is of type {type(path).__name__}. Give a str or a Path.")
+    if "\0" in str(path):
+        raise InputError(f"The path {str(path)!r} contains a null character. Remove it.")
+    return Path(path)
+
+
+def _writable_target(path: str | Path) -> Path:
+    target = Path(os.path.realpath(_checked_path(path)))
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise InputError(
+            f"{target} is not a file, so no model can be written there. "
+            "Add a file name, such as model.knoi."
+        )
+    if not os.path.isdir(target.parent):
+        raise SourceNotFoundError(
+            f"The directory {target.parent} does not exist, so {target.name} cannot be written "
+            "there. Create it first."
+        )
+    return target
+
+
+def _altered(source: Path, finding: str) -> ModelFileError:
+    return ModelFileError(
+        f"{source} is truncated or altered: {finding}. Copy or save the model again."
+    )
+
+
+def _foreign(source: Path, finding: str) -> ModelFileError:
+    return ModelFileError(
+        f"{source} is not a knoi model file: {finding}. Give a file written by a model's save "
+        "method."
+    )

@@ -1,0 +1,562 @@
+"""Model files: what is written comes back, and anything else is refused with a clear sentence."""
+
+import ast
+import hashlib
+import json
+import math
+import os
+import pickle
+import re
+import struct
+import tempfile
+import tracemalloc
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import knoi
+from knoi import persistence
+from knoi.exceptions import InputError, InputTypeError, ModelFileError, SourceNotFoundError
+from knoi.persistence import FORMAT, flatten_state, read_model, unflatten_state, write_model
+
+HEADER = {
+    "estimator": "FourierCCA",
+    "params": {"rank": 1000, "width": [1.5, 1e-300], "reg": 0.1, "kernel": None, "center": True},
+    "note": 'größe \U0001f600 "quoted" \\ \n',
+}
+TENSORS = {
+    "x/weights": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "mean": np.array([0.1, -0.0, np.nan, np.inf]),
+    "n": np.array(7),
+    "mask": np.array([True, False, True]),
+    "none": np.empty((0, 3), dtype=np.float16),
+}
+ADDED = {"format", "knoi_version", "sha256"}
+
+keys = st.text(max_size=5).filter(lambda key: key not in ("$float", "$csr") and "/" not in key)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+headers = st.dictionaries(keys.filter(lambda key: key not in ADDED), values, max_size=4)
+dtypes = st.sampled_from(["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+arrays = hnp.arrays(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+tensor_dicts = st.dictionaries(names.filter(lambda n: n != "__metadata__"), arrays, max_size=4)
+states = st.recursive(
+    st.dictionaries(keys, values | arrays, max_size=4),
+    lambda inner: st.dictionaries(keys, inner | arrays | leaves, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.knoi"
+
+
+@pytest.fixture
+def content(path):
+    write_model(path, HEADER, TENSORS)
+    return path.read_bytes()
+
+
+def same(a, b):
+    """Equality that tells 1 from 1.0 and True, -0.0 from 0.0, and finds NaN equal to NaN."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return (math.isnan(a) and math.isnan(b)) or struct.pack("d", a) == struct.pack("d", b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return a == b
+
+
+def without_added(header):
+    return {key: value for key, value in header.items() if key not in ADDED}
+
+
+def raises_exactly(error, text):
+    return pytest.raises(error, match=f"^{re.escape(text)}$")
+
+
+def read_bytes(content, directory):
+    file = Path(directory) / "bytes.knoi"
+    file.write_bytes(content)
+    return read_model(file)
+
+
+@contextmanager
+def little_memory():
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+class TestRoundTrip:
+    def test_header_and_tensors_come_back(self, path, content):
+        model = read_model(path)
+        assert same(without_added(model.header), HEADER)
+        assert model.header["format"] == FORMAT == 1
+        assert model.header["knoi_version"] == knoi.__version__
+        assert re.fullmatch("[0-9a-f]{64}", model.header["sha256"])
+        assert same(model.tensors, TENSORS)
+        assert all(array.flags.writeable for array in model.tensors.values())
+        assert model.path == path
+
+    @settings(deadline=None, max_examples=150)
+    @given(header=headers, tensors=tensor_dicts, data=st.data())
+    def test_any_content_comes_back_and_any_damage_is_detected(self, header, tensors, data):
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "m"
+            write_model(file, header, tensors)
+            model = read_model(file)
+            assert same(without_added(model.header), header)
+            assert same(model.tensors, tensors)
+            with safetensors.safe_open(file, framework="numpy") as foreign_reader:
+                assert set(foreign_reader.keys()) == set(tensors)
+            content = file.read_bytes()
+            position = data.draw(st.integers(0, len(content) - 1))
+            altered = bytearray(content)
+            altered[position] ^= data.draw(st.integers(1, 255))
+            for damaged in (content[:position], altered):
+                with pytest.raises(ModelFileError):
+                    read_bytes(damaged, directory)
+
+    def test_numpy_scalars_tuples_and_special_numbers_become_plain(self, path):
+        header = {
+            "a": np.float32(0.5),
+            "b": (np.int64(3), np.bool_(True)),
+            "c": [math.nan, -math.inf, {"d": math.inf}],
+            "e": 2**200,
+        }
+        expected = {
+            "a": 0.5,
+            "b": [3, True],
+            "c": [math.nan, -math.inf, {"d": math.inf}],
+            "e": 2**200,
+        }
+        write_model(path, header, {})
+        assert same(without_added(read_model(path).header), expected)
+        assert same(flatten_state(header), (expected, {}))
+        text = safetensors.safe_open(path, framework="numpy").metadata()["knoi"]
+        json.loads(text, parse_constant=pytest.fail)  # strict JSON: no NaN in it
+
+    def test_memory_layout_and_byte_order_do_not_matter(self, tmp_path, path):
+        base = np.arange(24.0).reshape(4, 6)
+        np.save(tmp_path / "mapped.npy", base)
+        tensors = {
+            "fortran": np.asfortranarray(base),
+            "strided": base[::-2, ::3],
+            "big_endian": base.astype(">f4"),
+            "broadcast": np.broadcast_to(np.int16(5), (2, 3)),
+            "mapped": np.load(tmp_path / "mapped.npy", mmap_mode="r"),
+        }
+        write_model(path, {}, tensors)
+        read = read_model(path).tensors
+        for name, array in tensors.items():
+            np.testing.assert_array_equal(read[name], array)
+        assert read["big_endian"].dtype == np.dtype("<f4")
+
+    def test_equal_content_gives_equal_bytes_in_any_order_of_tensors(self, tmp_path):
+        write_model(tmp_path / "a", HEADER, TENSORS)
+        write_model(str(tmp_path / "b"), HEADER, dict(reversed(TENSORS.items())))
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    def test_the_header_may_contain_the_zeros_that_stand_for_the_digest(self, path):
+        write_model(path, {"zeros": "0" * 64}, {})
+        assert read_model(path).header["zeros"] == "0" * 64
+
+    def test_a_model_of_format_1_loads(self):
+        model = knoi.load(Path(__file__).parent / "model_files" / "format1.knoi")
+        assert repr(model) == ("FourierCCA(n_jobs=1, random_state=0, rank=6, reg=0.001, width=2.0)")
+        X = [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]
+        expected = [[-1.38413165, 7.91413494], [-0.1800575, -0.62143477]]
+        np.testing.assert_allclose(model.transform(X), expected, rtol=1e-7)
+        np.testing.assert_allclose(model.predict(X[:1]), [[1.02220616, 2.34257834]], rtol=1e-7)
+
+
+class TestStates:
+    @settings(deadline=None, max_examples=200)
+    @given(state=states)
+    def test_a_state_splits_and_comes_back(self, state):
+        json_part, tensors = flatten_state(state)
+        json.dumps(json_part)
+        assert all(isinstance(array, np.ndarray) for array in tensors.values())
+        assert same(unflatten_state(json_part, tensors), state)
+
+    def test_a_state_through_a_file(self, path):
+        state = {
+            "map": {"W": np.ones((2, 3), np.float32).T, "kernel": {"name": "rbf", "width": 1.5}},
+            "only_arrays": {"inner": {"u": np.empty((0, 2))}},
+            "nothing": {},
+            "steps": [1, 2],
+        }
+        json_part, tensors = flatten_state(state)
+        assert set(tensors) == {"map/W", "only_arrays/inner/u"}
+        assert json_part["map"] == {"kernel": {"name": "rbf", "width": 1.5}}
+        write_model(path, {"state": json_part}, tensors)
+        model = read_model(path)
+        assert same(unflatten_state(model.header["state"], model.tensors), state)
+
+    def test_splitting_changes_neither_the_state_nor_the_parts(self):
+        state = {"a": {"b": np.zeros(2), "c": [1]}}
+        json_part, tensors = flatten_state(state)
+        again = unflatten_state(json_part, tensors)
+        again["a"]["c"].append(2)
+        again["new"] = 1
+        assert json_part == {"a": {"c": [1]}}
+        assert same(state, {"a": {"b": np.zeros(2), "c": [1]}})
+
+    @pytest.mark.parametrize(
+        ("state", "error", "text"),
+        [
+            ({"a": {"b/c": 1}}, InputError, r"^state\['a'\] has the key 'b/c': .* Rename the key"),
+            ({"$csr": [1, 2]}, InputError, r"^state has the key '\$csr'"),
+            ({"a": [np.zeros(2)]}, InputTypeError, r"^state\['a'\]\[0\] is .* not in lists\.$"),
+            ({"a": {2: np.zeros(2)}}, InputTypeError, r"^state\['a'\] has the key 2 of type int"),
+            ({"a": np.zeros(2, complex)}, InputTypeError, "^Tensor 'a' is of dtype complex128"),
+        ],
+    )
+    def test_a_state_that_cannot_be_split(self, state, error, text):
+        with pytest.raises(error, match=text):
+            flatten_state(state)
+
+    @pytest.mark.parametrize(
+        ("json_part", "tensor"), [({"a": 1}, "a"), ({"a": 1}, "a/b"), ({"a": {}}, "a")]
+    )
+    def test_parts_that_do_not_belong_together(self, json_part, tensor):
+        with raises_exactly(
+            ModelFileError,
+            f"The state has both a value and a tensor on the way to {tensor!r}: its two parts do "
+            "not belong together. Save the model again.",
+        ):
+            unflatten_state(json_part, {tensor: np.zeros(1)})
+
+    def test_sparse_arrays_come_back_checked(self):
+        rows = scipy.sparse.random_array((5, 4), density=0.5, rng=0).tocsr()
+        json_part, tensors = flatten_state({"deep": {"rows": rows}})
+        assert set(tensors) == {"deep/rows/data", "deep/rows/indices", "deep/rows/indptr"}
+        again = unflatten_state(json.loads(json.dumps(json_part)), tensors)["deep"]["rows"]
+        np.testing.assert_array_equal(again.toarray(), rows.toarray())
+        tensors["deep/rows/indices"] = tensors["deep/rows/indices"] + 4
+        with pytest.raises(ModelFileError, match=r"'deep/rows' .* a column outside 0 to 3\."):
+            unflatten_state(json_part, tensors)
+
+
+class TestWriting:
+    @pytest.mark.parametrize(
+        ("header", "error", "text"),
+        [
+            (
+                {"params": {"kernel": [1, object()]}},
+                InputTypeError,
+                "header['params']['kernel'][1] is of type object; a model file takes strings, "
+                "numbers, booleans, None, lists and dicts. Convert it first.",
+            ),
+            (
+                {"a": {"$float": "nan"}},
+                InputError,
+                "header['a'] has the key '$float': '$float' and '$csr' have a meaning in model "
+                "files, and '/' separates the keys in a tensor's name. Rename the key.",
+            ),
+            (
+                {"format": 3},
+                InputError,
+                "The header has a key 'format', which the model file writes itself. Rename it.",
+            ),
+            (
+                {"a": 1 << 4096},
+                InputError,
+                "header['a'] is an integer of 4097 bits; a model file takes at most 4096. "
+                "Store it as a string.",
+            ),
+            ([1], InputTypeError, "header is of type list. Give a dict."),
+        ],
+    )
+    def test_a_header_that_is_not_json(self, path, header, error, text):
+        path.write_bytes(b"before")
+        with raises_exactly(error, text):
+            write_model(path, header, {})
+        assert os.listdir(path.parent) == [path.name]
+        assert path.read_bytes() == b"before"
+
+    @pytest.mark.parametrize("value", [1j, b"x", {1}, np.longdouble(1), np.datetime64(1, "s"), len])
+    def test_other_types_of_values(self, path, value):
+        with pytest.raises(InputTypeError, match=re.escape("header['a']['b'] is of type ")):
+            write_model(path, {"a": {"b": value}}, {})
+
+    def test_nesting_has_a_limit_that_can_be_read(self, path):
+        deep = 1.5
+        for _ in range(100):
+            deep = [deep]
+        write_model(path, {"deep": deep}, {})
+        assert read_model(path).header["deep"] == deep
+        loop = {}
+        loop["again"] = [loop]
+        with pytest.raises(InputError, match="nested more than 100 deep"):
+            write_model(path, loop, {})
+        with pytest.raises(InputError, match="nested more than 100 deep"):
+            flatten_state({"loop": loop})
+
+    def test_a_header_that_no_reader_would_take(self, path, monkeypatch):
+        monkeypatch.setattr(persistence, "_MAX_HEADER_BYTES", 1000)
+        with pytest.raises(InputError, match="a model file takes at most 1000"):
+            write_model(path, {"a": "x" * 1000}, {})
+        assert os.listdir(path.parent) == []
+
+    @pytest.mark.parametrize(
+        "array",
+        [np.array(["text"]), np.array([None]), np.zeros(2, np.longdouble), np.zeros(2, "f4,i4")],
+        ids=lambda array: str(array.dtype),
+    )
+    def test_other_dtypes(self, path, array):
+        with raises_exactly(
+            InputTypeError,
+            f"Tensor 'a' is of dtype {array.dtype}; a model file takes real floats up to 64 bits, "
+            "integers and booleans. Convert it first.",
+        ):
+            write_model(path, {}, {"a": array})
+        assert os.listdir(path.parent) == []
+
+    @pytest.mark.parametrize("array", [np.ma.masked_equal([1, 2], 1), [1.0], np.float64(1)])
+    def test_only_plain_arrays_are_tensors(self, path, array):
+        with raises_exactly(
+            InputTypeError,
+            f"Tensor 'a' is of type {type(array).__name__}. Convert it to a plain NumPy array.",
+        ):
+            write_model(path, {}, {"a": array})
+
+    @pytest.mark.parametrize(
+        ("name", "error"),
+        [("__metadata__", InputError), ("\ud800", InputError), (1, InputTypeError)],
+    )
+    def test_names_that_safetensors_cannot_hold(self, path, name, error):
+        with pytest.raises(error, match="tensor"):
+            write_model(path, {}, {name: np.zeros(1)})
+
+    def test_paths_that_cannot_be_written(self, tmp_path):
+        root = Path(os.path.realpath(tmp_path))
+        with raises_exactly(
+            SourceNotFoundError,
+            f"The directory {root / 'no'} does not exist, so m.knoi cannot be written there. "
+            "Create it first.",
+        ):
+            write_model(tmp_path / "no" / "m.knoi", {}, {})
+        with raises_exactly(
+            InputError,
+            f"{root} is not a file, so no model can be written there. "
+            "Add a file name, such as model.knoi.",
+        ):
+            write_model(str(tmp_path), {}, {})
+        with raises_exactly(InputTypeError, "path is of type int. Give a str or a Path."):
+            write_model(3, {}, {})
+        with pytest.raises(InputError, match="null character"):
+            write_model(str(tmp_path / "a\0b"), {}, {})
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("failing", ["fsync", "replace", "save_file"])
+    def test_a_failed_write_leaves_the_old_model(self, path, monkeypatch, failing):
+        write_model(path, {"old": 1}, {})
+        before = path.read_bytes()
+
+        def fail(*_, **__):
+            raise error("disk full")
+
+        error = safetensors.SafetensorError if failing == "save_file" else OSError
+        monkeypatch.setattr(safetensors.numpy if failing == "save_file" else os, failing, fail)
+        with pytest.raises(OSError, match="disk full"):
+            write_model(path, HEADER, TENSORS)
+        assert path.read_bytes() == before
+        assert os.listdir(path.parent) == [path.name]
+
+    @pytest.mark.skipif(os.name != "posix", reason="permissions as POSIX has them")
+    def test_permissions_are_the_usual_ones(self, tmp_path, path, content):
+        (tmp_path / "plain").write_bytes(b"")
+        assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+class TestReading:
+    def test_paths_that_cannot_be_read(self, tmp_path):
+        with raises_exactly(
+            SourceNotFoundError, f"There is no model file at {tmp_path / 'no'}. Check the path."
+        ):
+            read_model(tmp_path / "no")
+        with raises_exactly(
+            ModelFileError, f"{tmp_path} is not a file. Give the path of a model file."
+        ):
+            read_model(str(tmp_path))
+        with raises_exactly(InputTypeError, "path is of type bytes. Give a str or a Path."):
+            read_model(b"model.knoi")
+
+    def test_an_empty_file(self, path):
+        path.write_bytes(b"")
+        with raises_exactly(
+            ModelFileError,
+            f"{path} is empty: writing or copying it was cut short. Copy or save it again.",
+        ):
+            read_model(path)
+
+    def test_every_truncation_is_an_error(self, path, content):
+        for length in range(1, len(content)):
+            path.write_bytes(content[:length])
+            with pytest.raises(ModelFileError, match=r"is truncated or altered: .* save the model"):
+                read_model(path)
+        path.write_bytes(content + b"\0")
+        with pytest.raises(ModelFileError, match="is truncated or altered"):
+            read_model(path)
+
+    # A flipped case, and a space made a tab (still JSON).
+    @pytest.mark.parametrize("mask", [0x20, 0x20 ^ 0x09])
+    def test_every_altered_byte_is_an_error(self, path, content, mask):
+        for position in range(len(content)):
+            altered = bytearray(content)
+            altered[position] ^= mask
+            path.write_bytes(altered)
+            with pytest.raises(ModelFileError):
+                read_model(path)
+
+    def test_an_altered_tensor_is_named_as_such(self, path, content):
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with raises_exactly(
+            ModelFileError,
+            f"{path} is truncated or altered: its bytes do not match their sha256. "
+            "Copy or save the model again.",
+        ):
+            read_model(path)
+
+    @settings(deadline=None, max_examples=100)
+    @given(content=st.binary(max_size=200), valid_start=st.booleans())
+    def test_random_bytes_are_an_error(self, content, valid_start):
+        if valid_start:
+            content = struct.pack("<Q", len(content) + 1) + b"{" + content
+        with tempfile.TemporaryDirectory() as directory, pytest.raises(ModelFileError):
+            read_bytes(content, directory)
+
+    @pytest.mark.parametrize(
+        ("text", "finding"),
+        [
+            ("{bad", "its model header is not the JSON that knoi writes"),
+            ('{"format": 1, "a": NaN}', "its model header is not the JSON that knoi writes"),
+            ('{"a": {"$float": "1e5"}}', "its model header is not the JSON that knoi writes"),
+            ('{"a": {"$float": []}}', "its model header is not the JSON that knoi writes"),
+            ("[" * 100_000, "its model header is not the JSON that knoi writes"),
+            ("[]", "its model header has no format number"),
+            ('{"format": true}', "its model header has no format number"),
+            ('{"format": 0}', "its model header has no format number"),
+            ('{"format": 1, "sha256": "0"}', "its model header has no sha256"),
+            (json.dumps({"format": 1, "sha256": "a" * 64}), "its bytes do not match their sha256"),
+        ],
+        ids=range(10),
+    )
+    def test_an_invalid_header(self, path, text, finding):
+        safetensors.numpy.save_file({}, path, metadata={"knoi": text})
+        with raises_exactly(
+            ModelFileError,
+            f"{path} is truncated or altered: {finding}. Copy or save the model again.",
+        ):
+            read_model(path)
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"dtype": "F64", "shape": [2], "data_offsets": [0, 8]},
+            {"dtype": "F64", "shape": [-1], "data_offsets": [0, 8]},
+            {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]},
+            {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]},
+            {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]},
+            {"dtype": "F64", "shape": [1], "data_offsets": [0, 10**15]},
+            {"dtype": "F64", "shape": [1]},
+            [],
+        ],
+        ids=range(8),
+    )
+    def test_tensors_that_do_not_fit_their_description_under_a_right_digest(self, path, entry):
+        def build(digest):
+            text = json.dumps({"format": 1, "sha256": digest})
+            layout = json.dumps({"__metadata__": {"knoi": text}, "a": entry}).encode()
+            return struct.pack("<Q", len(layout)) + layout + bytes(8)
+
+        path.write_bytes(build(hashlib.sha256(build("0" * 64)).hexdigest()))
+        with pytest.raises(ModelFileError, match="is truncated or altered"):
+            read_model(path)
+
+    def test_a_newer_format(self, path):
+        safetensors.numpy.save_file({}, path, metadata={"knoi": '{"format": 2, "new": "thing"}'})
+        with raises_exactly(
+            ModelFileError,
+            f"{path} has format 2, but knoi {knoi.__version__} reads up to format 1. "
+            "Upgrade knoi: pip install --upgrade knoi",
+        ):
+            read_model(path)
+
+    def test_a_large_safetensors_file_of_others_is_not_read(self, path):
+        safetensors.numpy.save_file({"weight": np.zeros(4_000_000, np.uint8)}, path)
+        with (
+            little_memory(),
+            raises_exactly(
+                ModelFileError,
+                f"{path} is not a knoi model file: its metadata has no 'knoi'. "
+                "Give a file written by a model's save method.",
+            ),
+        ):
+            read_model(path)
+
+    @pytest.mark.parametrize("length", [2**64 - 1, 2**40, 150_000_000, 99_999_999])
+    def test_a_gigantic_header_allocates_nothing(self, path, length):
+        with path.open("wb") as file:
+            file.write(struct.pack("<Q", length) + b"{}")
+            file.truncate(200_000_000)  # a hole: it takes no disk space
+        # 99,999,999 bytes are allowed, and zeros are not JSON.
+        with little_memory(), pytest.raises(ModelFileError, match="is truncated or altered"):
+            read_model(path)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.mkdir, ("pickle-was-executed",))
+
+
+def test_a_pickle_is_refused_and_not_executed(tmp_path, path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path.write_bytes(pickle.dumps(Bomb()))
+    with raises_exactly(
+        ModelFileError,
+        f"{path} is not a knoi model file: it is not a safetensors file. "
+        "Give a file written by a model's save method.",
+    ):
+        read_model(path)
+    np.save(tmp_path / "objects.npy", np.array([Bomb()]), allow_pickle=True)
+    with pytest.raises(ModelFileError, match="is not a knoi model file"):
+        read_model(tmp_path / "objects.npy")
+    assert not (tmp_path / "pickle-was-executed").exists()
+
+
+def test_the_module_cannot_unpickle():
+    tree = ast.parse(Path(persistence.__file__).read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    imported = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert "json" in imported
+    assert not imported & {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal"}
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    assert "dumps" in used
+    assert not used & {"eval", "exec", "allow_pickle"}
