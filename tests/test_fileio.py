@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from knoi.fileio import atomic_write, atomic_write_text
+from knoi.fileio import atomic_write, atomic_write_text, remove_unfinished
 
 
 @pytest.mark.parametrize("failing", ["block", "fsync", "replace"])
@@ -20,7 +20,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def write():
         with atomic_write(path) as temporary:
             temporary.write_text("new")
-            assert (temporary.parent, temporary.suffix) == (tmp_path, ".txt")
+            assert (temporary.parent.parent, temporary.name) == (tmp_path, path.name)
+            temporary.with_suffix(".other").write_text("a file that a writer makes besides")
             if failing == "block":
                 fail()
 
@@ -60,3 +61,14 @@ def test_a_link_stays_a_link_and_permissions_are_the_usual_ones(tmp_path):
     assert target.read_text() == "text"
     usual = stat.S_IMODE((tmp_path / "plain").stat().st_mode)
     assert stat.S_IMODE(target.stat().st_mode) == usual
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / "kept.txt").write_text("kept")
+    with atomic_write(tmp_path / "file") as temporary:
+        temporary.write_text("as if the process was killed here")
+        remove_unfinished(tmp_path)
+        assert os.listdir(tmp_path) == ["kept.txt"]
+        temporary.parent.mkdir()
+        temporary.write_text("")
+    assert sorted(os.listdir(tmp_path)) == ["file", "kept.txt"]

@@ -118,7 +118,8 @@ class TestTheDirectory:
 
     def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
         saving(tmp_path).save(run_at(3))
-        for name in (".knoi-0123.tmp", ".knoi-4567.tmp", "notes.txt", "other.tmp"):
+        for name in (".knoi-0123/checkpoint.knoi", "notes.txt", "other.tmp"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("half")
         open_directory(tmp_path)
         left = sorted(path.name for path in tmp_path.iterdir())

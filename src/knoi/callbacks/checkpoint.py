@@ -16,6 +16,7 @@ from typing import Any
 
 from knoi.arrays.backend import Backend
 from knoi.exceptions import CheckpointError, ModelFileError
+from knoi.fileio import remove_unfinished
 from knoi.persistence import flatten_state, read_model, unflatten_state, write_model
 from knoi.solvers.loop import Run
 from knoi.solvers.rule import Outcome
@@ -141,8 +142,7 @@ def open_directory(path: str | Path) -> Path:
             "a directory; it is made if it does not exist."
         )
     os.makedirs(directory, exist_ok=True)
-    for leftover in directory.glob(".knoi-*.tmp"):
-        leftover.unlink(missing_ok=True)
+    remove_unfinished(directory)
     return directory
 
 
