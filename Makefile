@@ -7,7 +7,7 @@ BUILD_DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: demo test lint docs format clean
 
-demo: $(VENV)/installed-core
+demo: $(VENV)/installed-report
 	$(BIN)/knoi demo
 
 # Two test processes share two cores: one BLAS thread in each.
@@ -38,8 +38,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A marker is written only after pip has succeeded, so a broken install is tried again.
-$(VENV)/installed-core: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+# Python compiles the few modules that the demo imports faster than pip compiles them all.
+$(VENV)/installed-report: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[report]'
 	touch $@
 
 # Reports are tested in a real browser. Where there is none and none can be had, the tests go on and
@@ -54,4 +55,4 @@ $(VENV)/browser: | $(BIN)/python
 
 $(VENV)/installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	touch $@ $(VENV)/installed-core
+	touch $@ $(VENV)/installed-report

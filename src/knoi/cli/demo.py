@@ -13,7 +13,7 @@ from rich.text import Text
 
 from knoi.cli.options import Debug, Quiet
 from knoi.cli.output import examples, show_steps
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from knoi.demo import DemoResult
@@ -34,8 +34,7 @@ def demo(
 ) -> None:
     """Find the right half of a digit from its left half; needs no data and under a minute."""
     # A second of imports that `knoi --help` need not take.
-    from knoi.demo import MIN_SAMPLES, N_STEPS, run_demo
-    from knoi.demo_page import demo_report
+    from knoi.demo import MIN_SAMPLES, N_STEPS, demo_report, run_demo
 
     _at_least(MIN_SAMPLES, samples, "--samples")
     _at_least(0, seed, "--seed")
@@ -46,9 +45,13 @@ def demo(
         result = run_demo(samples, seed, on_step=step)
     report, model = output / "report.html", output / "model.knoi"
     result.best.model.save(model)
-    demo_report(result).write(report)
     console.print(_demo_table(result))
-    _say_what_next(console, result, report, model)
+    try:
+        demo_report(result).write(report)
+        console.print(f"Report: {report}", markup=False, soft_wrap=True)
+    except MissingExtraError as error:
+        console.print(f"Report: not written. {error}", markup=False, soft_wrap=True)
+    _say_what_next(console, result, model)
 
 
 def _at_least(least: int, value: int, option: str) -> None:
@@ -93,12 +96,11 @@ def _demo_table(result: "DemoResult") -> Table:
     return table
 
 
-def _say_what_next(console: Console, result: "DemoResult", report: Path, model: Path) -> None:
+def _say_what_next(console: Console, result: "DemoResult", model: Path) -> None:
     best = result.best
     rank = best.model.get_params(deep=False).get("rank")
     arguments = f"n_components={best.model.n_components}" + (f", rank={rank}" if rank else "")
     lines = (
-        f"Report: {report}",
         f"Model:  {model} ({best.name}, the highest total correlation; see: knoi info {model})",
         "",
         "Next, two views of your own, whose rows belong together:",

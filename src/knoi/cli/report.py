@@ -69,12 +69,12 @@ def report(
 
 def check_report(path: Path, option: str, inputs: Sequence[Path | None]) -> None:
     """Check that a report can be made and written there."""
-    from knoi.exceptions import require
+    from knoi.report import require_report_extra
 
     check_output(path, option, inputs)
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{option} {path}: it is a web page. Give a name that ends in .html.")
-    require("plotly", "report", "the report")
+    require_report_extra()
 
 
 @dataclass(frozen=True)

@@ -1,76 +1,172 @@
-"""Everything a report shows, measured: what sections and scripts are made from."""
+"""The report of a fitted model: everything it shows, gathered for the template `model.html`."""
 
-from collections.abc import Callable
+import math
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
 
-import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from knoi import __version__
+from knoi.arrays.backend import peak_memory
+from knoi.arrays.random import View, seed_from
+from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
+from knoi.estimators.plotting import model_facts
 from knoi.estimators.structure import in_sample_warning
-from knoi.exceptions import InputError
-from knoi.metrics import component_correlations
-from knoi.report.images import Sprite, checked_shapes, sprite
-from knoi.report.importance import Importance, importance
-from knoi.report.labels import checked_labels, label_data
-from knoi.report.measures import (
-    MOST_COMPONENTS,
+from knoi.exceptions import InputError, InputTypeError, NotKeptError
+from knoi.report.images import Shape, Sprite, check_image_shapes, make_sprite
+from knoi.report.measure import (
+    LEVEL,
+    MAX_COMPONENTS,
     Correlations,
-    Retrieval,
-    correlations,
-    learning_curve,
-    retrieval,
+    ProjectedRows,
+    check_labels,
+    choose_points,
+    label_data,
+    learning_curve_data,
+    loadings_data,
+    measure_correlations,
+    project_rows,
+    read_rows,
+    retrieval_data,
 )
-from knoi.report.packing import packed
-from knoi.report.rows import Names, Variates, Views, measured, opened, read_view, shown
+from knoi.report.page import Page, pack_table, require_report_extra
 
-T = TypeVar("T")
+Fact = tuple[str, str]
+
+# In the order they run: each uses only what the earlier ones define.
+_SCRIPTS = ("rows.js", "retrieval.js", "scatter.js", "loadings.js")
+
+
+def model_report(
+    model: BaseCCA,
+    X: Any,
+    Y: Any,
+    *,
+    test: tuple[Any, Any] | None = None,
+    labels: Any = None,
+    images: Any = None,
+    command: str | None = None,
+    facts: Iterable[Fact] | None = None,
+    title: str | None = None,
+    random_state: Any = 0,
+) -> Page:
+    """Build a page that shows what a fitted model found.
+
+    It shows correlations compared with chance, the learning curve, canonical variates, cross-view
+    retrieval and loadings.
+
+    Parameters
+    ----------
+    model : a fitted estimator of knoi
+    X, Y : anything `fit` accepts
+        The training rows. At most 10,000, drawn at random, are evaluated.
+    test : (X_test, Y_test), optional
+        Held-out rows, anything `fit` accepts. Without them the page can only show in-sample
+        results, which are optimistic, and says so.
+    labels : array of shape (n,), optional
+        One label per row of `test`, or of `X` if there is no `test`. Labels colour the points.
+    images : ((height, width), (height, width)), optional
+        Image shapes of the rows of X and of Y; None for a view whose rows are not images.
+    command : str, optional
+        The command line that repeats the run. The default is Python code that fits such a model.
+    facts : iterable of (name, text), optional
+        More about the run, such as times.
+    title : str, optional
+    random_state : int, RandomState, Generator or None
+        Fixes which rows are drawn and permuted.
+
+    Returns
+    -------
+    Page
+        `page.write(path)` writes it, 5 to 8 MB. It loads nothing from the network.
+
+    Raises
+    ------
+    MissingExtraError
+        plotly or Jinja2 is not installed.
+    """
+    require_report_extra()  # before anything that takes time
+    if not isinstance(model, BaseCCA):
+        raise InputTypeError(
+            f"model is a {type(model).__qualname__}. Pass a fitted estimator of knoi, or what "
+            "knoi.load returns."
+        )
+    check_is_fitted(model)
+    if test is not None and not (isinstance(test, list | tuple) and len(test) == 2):
+        raise InputTypeError(
+            f"test is a {type(test).__qualname__}: wanted a pair, (X_test, Y_test). Pass both "
+            "views of the held-out rows."
+        )
+    content = _gather(model, X, Y, test, labels, images, seed_from(random_state))
+    values = {
+        "title": title or f"{content.method} on {content.training.n_available:,} paired rows",
+        "subtitle": f"Canonical correlation analysis of two views. Report by knoi {__version__}.",
+        "content": content,
+        "level": LEVEL,
+        "max_components": MAX_COMPONENTS,
+        "model_facts": _describe_model(content),
+        "parameters": _parameters(model),
+        "code": _python_code(model) if command is None else command,
+        "run_facts": _run_facts(content, facts or ()),
+    }
+    return Page("model.html", values, content.data(), _SCRIPTS)
 
 
 @dataclass(frozen=True)
-class Content:
-    """A fitted model and what was measured of it."""
+class ReportContent:
+    """A fitted model and everything measured about it."""
 
     model: BaseCCA
-    n_cols: tuple[int, int]
-    training: Variates
-    held_out: Variates | None
-    shown: Variates  # rows to look at: of those held out if there are any
-    labels: dict[str, Any] | None  # of the rows shown, as `label_data` has them
-    sprites: tuple[Sprite | None, Sprite | None]
+    training: ProjectedRows
+    held_out: ProjectedRows | None
+    points: ProjectedRows  # rows to look at one by one: held out if possible
+    labels: dict[str, Any] | None  # of the points
+    sprites: tuple[Sprite | None, Sprite | None]  # images of the points, per view
     correlations: Correlations
-    totals: tuple[float, float | None]  # over all components: training, held out
-    retrieval: Retrieval
+    retrieval: dict[str, Any]
     curve: dict[str, Any] | None
-    importance: tuple[Importance, Importance]
-    in_sample_warning: str | None  # why the correlations of training rows mean nothing, if so
+    loadings: list[dict[str, Any]]  # per view
+    in_sample_warning: str | None  # why training correlations are not meaningful, if so
+
+    @property
+    def method(self) -> str:
+        """Name of the estimator."""
+        return type(self.model).__name__
 
     @property
     def n_components(self) -> int:
-        """Components the model has; the page shows at most `MOST_COMPONENTS` one by one."""
+        """Number of components, of which at most `MAX_COMPONENTS` are shown one by one."""
         return int(self.training.Zx.shape[1])
 
     @property
-    def judged(self) -> Variates:
-        """The rows numbers are of: held out if there are any."""
-        return self.training if self.held_out is None else self.held_out
+    def n_shown(self) -> int:
+        """Number of components shown one by one."""
+        return min(self.n_components, MAX_COMPONENTS)
 
     def data(self) -> dict[str, Any]:
-        """For the scripts of the page."""
-        leading = self.shown.leading(MOST_COMPONENTS)
+        """Return JSON for the scripts."""
+        points = self.points.leading(MAX_COMPONENTS)
         return {
-            "rows": [int(row) for row in self.shown.rows],
+            "rows": [int(row) for row in points.rows],
             "labels": self.labels,
-            "variates": [packed(leading.Zx), packed(leading.Zy)],
-            "pictures": [None if one is None else one.placement() for one in self.sprites],
+            "variates": [pack_table(points.Zx), pack_table(points.Zy)],
+            "images": [None if sprite is None else sprite.layout() for sprite in self.sprites],
             "correlations": self.correlations.data(),
             "curve": self.curve,
-            "retrieval": self.retrieval.data(),
-            "importance": [one.data for one in self.importance],
+            "recall": self.retrieval["recall"],
+            "retrieval": self.retrieval,
+            "loadings": self.loadings,
         }
 
 
-def gather(
+def _gather(
     model: BaseCCA,
     X: Any,
     Y: Any,
@@ -78,64 +174,133 @@ def gather(
     labels: Any,
     images: Any,
     seed: int,
-) -> Content:
-    """Measure the model on its training rows, and on rows held out if `test` has them."""
-    with opened(X, Y) as views:
-        shapes = checked_shapes(images, views.pairs.n_cols)
-        if test is None:
-            labels = checked_labels(labels, views.pairs.n_rows, "training")
-        training = measured(model, views.pairs, seed)
-        warning = in_sample_warning(model.projection_, views.pairs, getattr(model, "reg", None))
-        names, n_cols = _names(model, views), views.pairs.n_cols
-        if test is None:
-            looked_at = shown(training, seed)
-            sprites = _sprites(views, looked_at, shapes)
+) -> ReportContent:
+    """Evaluate the model on its training rows, and on `test` if given."""
     held_out = None
+    with PairSource.open(X, Y) as pairs:
+        shapes = check_image_shapes(images, pairs.n_cols)
+        if test is None:
+            labels = check_labels(labels, pairs.n_rows, "training")
+        training = project_rows(model, pairs, seed)
+        warning = in_sample_warning(model.projection_, pairs, getattr(model, "reg", None))
+        names = [view.column_names for view in pairs.views()]
+        if test is None:
+            points = choose_points(training, seed)
+            sprites = _sprites(pairs, points, shapes)
     if test is not None:
-        with opened(*test) as views:
-            labels = checked_labels(labels, views.pairs.n_rows, "test")
-            if views.pairs.n_rows < 2:
+        with PairSource.open(*test) as pairs:
+            labels = check_labels(labels, pairs.n_rows, "test")
+            if pairs.n_rows < 2:
                 raise InputError("test has 1 row: a correlation needs at least 2. Pass more rows.")
-            held_out = measured(model, views.pairs, seed)
-            looked_at = shown(held_out, seed)
-            sprites = _sprites(views, looked_at, shapes)
-    return Content(
+            held_out = project_rows(model, pairs, seed)
+            points = choose_points(held_out, seed)
+            sprites = _sprites(pairs, points, shapes)
+    names[0] = getattr(model, "feature_names_in_", names[0])
+    return ReportContent(
         model=model,
-        n_cols=n_cols,
         training=training,
         held_out=held_out,
-        shown=looked_at,
-        labels=None if labels is None else label_data(labels[looked_at.rows]),
+        points=points,
+        labels=None if labels is None else label_data(labels[points.rows]),
         sprites=sprites,
-        correlations=correlations(training, held_out, seed),
-        totals=(_total(training), None if held_out is None else _total(held_out)),
-        retrieval=retrieval(looked_at),
-        curve=learning_curve(model),
-        importance=_both(lambda view: importance(model, view, shapes[view], names[view])),
+        correlations=measure_correlations(training, held_out, seed),
+        retrieval=retrieval_data(points),
+        curve=learning_curve_data(model),
+        loadings=[_loadings(model, view, shapes[view], names[view]) for view in View],
         in_sample_warning=warning,
     )
 
 
 def _sprites(
-    views: Views, rows: Variates, shapes: tuple[Any, Any]
+    pairs: PairSource, points: ProjectedRows, shapes: tuple[Shape | None, Shape | None]
 ) -> tuple[Sprite | None, Sprite | None]:
-    def one(view: int) -> Sprite | None:
-        if shapes[view] is None:
-            return None
-        return sprite(read_view(views.pairs, rows.rows, view), shapes[view], len(rows))
-
-    return _both(one)
-
-
-def _names(model: BaseCCA, views: Views) -> tuple[Names, Names]:
-    x, y = views.names
-    remembered = getattr(model, "feature_names_in_", None)
-    return (x if remembered is None else tuple(str(name) for name in remembered)), y
+    x, y = (
+        None
+        if shape is None
+        else make_sprite((xy[view] for xy in read_rows(pairs, points.rows)), shape, len(points))
+        for view, shape in enumerate(shapes)
+    )
+    return x, y
 
 
-def _total(variates: Variates) -> float:
-    return float(np.sum(component_correlations(variates.Zx, variates.Zy)))
+def _loadings(
+    model: BaseCCA, view: View, shape: Shape | None, names: Sequence[str] | None
+) -> dict[str, Any]:
+    try:
+        loadings = model.x_loadings_ if view == View.X else model.y_loadings_
+    except NotKeptError as error:
+        reason = f"{view.name} is not shown. {error}"
+        return {"view": view.name, "kind": "missing", "reason": reason}
+    return {"view": view.name, **loadings_data(loadings, shape, names)}
 
 
-def _both(of: Callable[[int], T]) -> tuple[T, T]:
-    return of(0), of(1)
+def _describe_model(content: ReportContent) -> list[Fact]:
+    """What was fitted to what, and how well."""
+    model = content.model
+    summary = (type(model).__doc__ or "").strip().split("\n")[0]
+    facts = [("method", f"{content.method}. {summary}")]
+    facts.append(("training rows", f"{content.training.n_available:,}"))
+    if content.held_out is not None:
+        facts.append(("held-out rows", f"{content.held_out.n_available:,}"))
+    fitted = model_facts(model)
+    for name, view in fitted["views"].items():
+        kernel = "" if view["kernel"] is None else f" ({round_numbers(view['kernel'])})"
+        text = (
+            f"{view['columns']:,} columns → {view['features']:,} features{kernel} → "
+            f"{fitted['components']} components"
+        )
+        facts.append((f"view {name.upper()}", text))
+    defaults = dict(_parameters(type(model)()))
+    changed = [f"{k}={v}" for k, v in _parameters(model) if v != defaults[k]]
+    facts.append(("parameters", ", ".join(changed) or "defaults"))
+    if fitted["stopped"] is not None:
+        facts.append(("stopped", f"{fitted['stopped']}, after {fitted['samples_seen']:,} samples"))
+    text = f"training {content.training.total_correlation():.4f}"
+    if content.held_out is not None:
+        text += f", held out {content.held_out.total_correlation():.4f}"
+    return [*facts, ("total correlation", f"{text} (maximum {content.n_components})")]
+
+
+def _parameters(model: BaseCCA) -> list[Fact]:
+    params: dict[str, Any] = model.get_params(deep=False)
+    return [(name, round_numbers(repr(value))) for name, value in params.items()]
+
+
+def _run_facts(content: ReportContent, given: Iterable[Fact]) -> list[Fact]:
+    """What is needed to assess and repeat the run. Given facts come first and take precedence."""
+    facts = {str(name): str(text) for name, text in given}
+    params = content.model.get_params(deep=False)
+    if "random_state" in params:
+        seed = params["random_state"]
+        facts.setdefault("seed", "not fixed: fits differ slightly" if seed is None else str(seed))
+    if content.curve is not None:
+        facts.setdefault("training time", f"{content.curve['seconds'][-1]:,.1f} s")
+    memory = peak_memory()
+    if memory is not None:
+        facts.setdefault("peak memory", f"{memory / 2**20:,.0f} MiB, of the reporting process")
+    for name, text in environment_facts():
+        facts.setdefault(name, text)
+    return list(facts.items())
+
+
+def environment_facts() -> list[Fact]:
+    """Versions, machine and date."""
+    libraries = ", ".join(
+        f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn", "plotly")
+    )
+    return [
+        ("versions", f"knoi {__version__}, Python {platform.python_version()}, {libraries}"),
+        ("machine", f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"),
+        ("date", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+    ]
+
+
+def _python_code(model: Any) -> str:
+    name = type(model).__name__
+    # scikit-learn shortens long representations unless told otherwise.
+    return f"from knoi import {name}\nmodel = {model.__repr__(N_CHAR_MAX=math.inf)}.fit(X, Y)"
+
+
+def round_numbers(text: str) -> str:
+    """Shorten the numbers in a text to four digits."""
+    return re.sub(r"\d+\.\d{4,}(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", text)

@@ -1,6 +1,9 @@
-"""Rows that are pictures: all of a view in one PNG, small enough to travel with a page."""
+"""Grayscale images in a page: PNG files as data URIs, and all rows of a view in one image."""
 
+import base64
 import math
+import struct
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,95 +13,111 @@ from numpy.typing import NDArray
 
 from knoi.arrays.sparse import dense
 from knoi.exceptions import InputError, InputTypeError
-from knoi.report.pictures import data_uri
 
 Shape = tuple[int, int]
 
-# Pixels of all pictures of a view: about as many bytes before compression.
-_MOST_PIXELS = 2_000_000
+# Pixels of all images of a view together, about as many bytes before compression.
+_MAX_PIXELS = 2_000_000
+
+
+def data_uri(image: NDArray[Any]) -> str:
+    """Encode a grayscale image, uint8 of shape (height, width), as a data URI."""
+    return "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii")
+
+
+def png(image: NDArray[Any]) -> bytes:
+    """Encode a grayscale image, uint8 of shape (height, width), as PNG. 0 is black."""
+    height, width = image.shape
+    header = struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)  # 8 bits, grayscale
+    # Each row starts with the number of its filter: 0, none.
+    rows = np.zeros((height, width + 1), np.uint8)
+    rows[:, 1:] = image
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 @dataclass(frozen=True)
 class Sprite:
-    """Pictures of equal size side by side in one image, `columns` in a line."""
+    """Images of equal size in one large image, `columns` per line."""
 
     uri: str
     height: int
     width: int
     columns: int
-    n_pictures: int
+    lines: int
 
-    def placement(self) -> dict[str, int]:
-        """What it takes to find a picture in the image."""
-        lines = -(-self.n_pictures // self.columns)
+    def layout(self) -> dict[str, int]:
+        """Return what is needed to find an image in the large one."""
         return {
             "height": self.height,
             "width": self.width,
             "columns": self.columns,
-            "lines": lines,
+            "lines": self.lines,
         }
 
 
-def checked_shapes(images: Any, n_cols: tuple[int, int]) -> tuple[Shape | None, Shape | None]:
-    """Height and width of the pictures of each view; None where its rows are no pictures."""
-    if images is None:
-        return None, None
-    wanted = (
-        "wanted a pair, ((height, width) of X, (height, width) of Y), with None for a view that "
-        "is not made of pixels"
-    )
-    if not isinstance(images, list | tuple) or len(images) != 2:
-        raise InputTypeError(f"images={images!r}: {wanted}.")
-    found: list[Shape | None] = []
-    for shape, columns, name in zip(images, n_cols, "XY", strict=True):
-        if shape is None:
-            found.append(None)
-            continue
-        if not isinstance(shape, list | tuple) or len(shape) != 2:
-            raise InputTypeError(f"images={images!r}: {wanted}.")
-        height, width = (int(size) for size in shape)
-        if min(height, width) < 1 or height * width != columns:
-            raise InputError(
-                f"images: {name} has {columns} columns, which are no picture of {height} x "
-                f"{width} pixels. Pass height and width whose product is {columns}, or None."
-            )
-        found.append((height, width))
-    return found[0], found[1]
-
-
-def sprite(chunks: Iterable[Any], shape: Shape, n_pictures: int) -> Sprite:
-    """Chunks of rows, each a flat picture, as one image; larger ones are made smaller."""
-    step = max(1, math.ceil(math.sqrt(n_pictures * math.prod(shape) / _MOST_PIXELS)))
-    step = min(step, *shape)
-    small = np.concatenate(
-        [shrunk(np.asarray(dense(rows), np.float32).reshape(-1, *shape), step) for rows in chunks]
-    )
-    pictures = _as_grey(small)  # (n, h, w)
-    n, height, width = pictures.shape
+def make_sprite(chunks: Iterable[Any], shape: Shape, n_images: int) -> Sprite:
+    """Combine rows, each a flattened image, into one image; large images are shrunk."""
+    factor = math.ceil(math.sqrt(n_images * math.prod(shape) / _MAX_PIXELS))
+    images = _to_uint8(
+        np.concatenate(
+            [shrink(np.asarray(dense(x), np.float32).reshape(-1, *shape), factor) for x in chunks]
+        )
+    )  # (n, h, w)
+    n, height, width = images.shape
     columns = max(1, math.ceil(math.sqrt(n * height / width)))
     lines = -(-n // columns)
     grid = np.zeros((lines * columns, height, width), np.uint8)
-    grid[:n] = pictures
-    image = grid.reshape(lines, columns, height, width).swapaxes(1, 2)
-    return Sprite(
-        data_uri(image.reshape(lines * height, columns * width)), height, width, columns, n
-    )
+    grid[:n] = images
+    large = grid.reshape(lines, columns, height, width).swapaxes(1, 2)
+    uri = data_uri(large.reshape(lines * height, columns * width))
+    return Sprite(uri, height, width, columns, lines)
 
 
-def shrunk(pictures: NDArray[Any], step: int) -> NDArray[Any]:
-    """Pictures (n, h, w) with `step` x `step` pixels averaged; what is left at the edges is cut."""
-    if step <= 1:
-        return pictures
-    n, height, width = pictures.shape
-    height, width = height // step, width // step
-    cut = pictures[:, : height * step, : width * step]
-    return np.asarray(cut.reshape(n, height, step, width, step).mean(axis=(2, 4)))
+def shrink(images: NDArray[Any], factor: int) -> NDArray[Any]:
+    """Average blocks of `factor` x `factor` pixels of images (n, h, w); cut what is left over."""
+    n, height, width = images.shape
+    factor = min(factor, height, width)
+    if factor <= 1:
+        return images
+    height, width = height // factor, width // factor
+    cut = images[:, : height * factor, : width * factor]
+    return np.asarray(cut.reshape(n, height, factor, width, factor).mean(axis=(2, 4)))
 
 
-def _as_grey(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Values as 0 to 255: those of 0..1 and 0..255 as they are meant, others by their range."""
+def _to_uint8(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Scale to 0..255: values in 0..1 or 0..255 by that range, others by their own."""
     low, high = float(pixels.min()), float(pixels.max())
     if low >= 0.0 and high <= 255.0:
         low, high = 0.0, 1.0 if high <= 1.0 else 255.0
     spread = high - low if high > low else 1.0
     return np.asarray(np.rint((pixels - low) * (255.0 / spread)), np.uint8)
+
+
+def check_image_shapes(images: Any, n_cols: tuple[int, int]) -> tuple[Shape | None, Shape | None]:
+    """Check `images` of `model_report`; return (height, width) or None for each view."""
+    shapes = (None, None) if images is None else images
+    wanted = (
+        f"images={images!r}: wanted a pair, ((height, width) of X, (height, width) of Y), with "
+        "None for a view whose rows are not images."
+    )
+    if not isinstance(shapes, list | tuple) or len(shapes) != 2:
+        raise InputTypeError(wanted)
+    checked: list[Shape | None] = []
+    for shape, columns, name in zip(shapes, n_cols, "XY", strict=True):
+        if shape is None:
+            checked.append(None)
+            continue
+        if not isinstance(shape, list | tuple) or len(shape) != 2:
+            raise InputTypeError(wanted)
+        height, width = (int(size) for size in shape)
+        if min(height, width) < 1 or height * width != columns:
+            raise InputError(
+                f"images: {name} has {columns} columns, not {height} x {width} pixels. Pass a "
+                f"height and a width whose product is {columns}, or None."
+            )
+        checked.append((height, width))
+    return checked[0], checked[1]

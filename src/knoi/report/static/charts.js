@@ -1,38 +1,41 @@
-// Plots that only show: correlations beside chance, the learning curve, recall.
+// Charts of lines: correlations per component, recall, the learning curve.
 
 plot("correlations", (colour) => {
-  const { training, held_out, chance, beyond } = DATA.correlations;
-  const components = training.map((_, k) => k + 1);
-  // The band covers its components to half way to the next.
-  const edges = components.flatMap((k) => [k - 0.5, k + 0.5]);
-  const upper = chance.flatMap((rho) => [rho, rho]);
-  const band = {
-    x: [...edges, ...[...edges].reverse()],
-    y: [...upper, ...upper.map((rho) => -rho).reverse()],
-    type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip",
-    line: { width: 0 }, fillcolor: colour.line, opacity: 0.8, name: "95% of chance",
-  };
-  const line = { x: components, type: "scatter", mode: "lines+markers" };
-  const traces = [band, {
-    ...line, y: training, name: "training", line: { color: colour.s0, dash: "dot" },
-    marker: { symbol: "square", size: 6 },
-    hovertemplate: "component %{x}<br>training %{y:.3f}<extra></extra>",
-  }];
-  if (held_out) {
+  const { series, chance } = DATA.correlations;
+  const components = series[0].values.map((_, k) => k + 1);
+  const traces = [];
+  if (chance) {
+    // The band of a component extends halfway to its neighbours.
+    const edges = components.flatMap((k) => [k - 0.5, k + 0.5]);
+    const upper = chance.flatMap((rho) => [rho, rho]);
     traces.push({
-      ...line, y: held_out, name: "held out", line: { color: colour.s1 },
-      marker: {
-        size: 9, color: beyond.map((is) => (is ? colour.s1 : colour.sheet)),
-        line: { color: colour.s1, width: 2 },
-      },
-      text: beyond.map((is) => (is ? "beyond chance" : "could be noise")),
-      hovertemplate: "component %{x}<br>held out %{y:.3f}<br>%{text}<extra></extra>",
+      x: [...edges, ...[...edges].reverse()],
+      y: [...upper, ...upper.map((rho) => -rho).reverse()],
+      type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip",
+      line: { width: 0 }, fillcolor: colour.line, opacity: 0.8, name: "95% of chance",
     });
   }
-  const lowest = Math.min(0, ...training, ...(held_out ?? []), ...chance.map((rho) => -rho));
+  series.forEach(({ name, values, significant }, k) => {
+    const trace = line(colour, k, name, components, values);
+    const about = `component %{x}<br>${plain(name)} %{y:.3f}`;
+    trace.hovertemplate = `${about}<extra></extra>`;
+    if (significant) {
+      const { color } = trace.line;
+      trace.marker = {
+        size: 9, color: significant.map((is) => (is ? color : colour.sheet)),
+        line: { color, width: 2 },
+      };
+      trace.text = significant.map((is) => (is ? "significant" : "could be noise"));
+      trace.hovertemplate = `${about}<br>%{text}<extra></extra>`;
+    }
+    traces.push(trace);
+  });
+  const lowest = Math.min(
+    0, ...series.flatMap(({ values }) => values), ...(chance ?? []).map((rho) => -rho));
   return {
     traces,
     layout: {
+      showlegend: true,
       xaxis: {
         title: { text: "component" }, range: [0.4, components.length + 0.6], showgrid: false,
         tick0: 1, dtick: Math.max(1, Math.ceil(components.length / 12)),
@@ -42,63 +45,19 @@ plot("correlations", (colour) => {
   };
 });
 
-if (DATA.curve) {
-  const draw = plot("curve", (colour) => {
-    const { correlation, held_out, undone, ...by } = DATA.curve;
-    const against = chosen("curve-by");
-    const x = by[against];
-    const kept = x.map((_, i) => i).filter((i) => !undone[i]);
-    const taken = x.map((_, i) => i).filter((i) => undone[i]);
-    const mode = kept.length > 60 ? "lines" : "lines+markers";
-    const unit = against === "seconds" ? " s" : " samples";
-    const traces = [{
-      x: kept.map((i) => x[i]), y: kept.map((i) => correlation[i]), type: "scatter", mode,
-      name: "minibatch", line: { color: colour.s0, dash: "dot" },
-      marker: { symbol: "square", size: 5 },
-      hovertemplate: `%{x:,}${unit}<br>minibatch %{y:.3f}<extra></extra>`,
-    }];
-    if (held_out) {
-      const seen = kept.filter((i) => held_out[i] !== null);
-      traces.push({
-        x: seen.map((i) => x[i]), y: seen.map((i) => held_out[i]), type: "scatter",
-        mode: "lines+markers", name: "held out", line: { color: colour.s1, width: 2.5 },
-        marker: { size: 6 }, hovertemplate: `%{x:,}${unit}<br>held out %{y:.3f}<extra></extra>`,
-      });
-    }
-    if (taken.length) {
-      traces.push({
-        x: taken.map((i) => x[i]), y: taken.map((i) => correlation[i]), type: "scatter",
-        mode: "markers", name: "taken back", marker: { symbol: "x", size: 9, color: colour.ink },
-      });
-    }
-    return {
-      traces,
-      layout: {
-        showlegend: true,
-        xaxis: { title: { text: against }, rangemode: "tozero" },
-        yaxis: { title: { text: "total correlation" } },
-      },
-    };
-  });
-  onChoice("curve-by", draw);
-}
-
 plot("recall", (colour) => {
-  const { depths, recall, chance } = DATA.retrieval;
-  const line = { x: depths, type: "scatter", mode: "lines+markers" };
-  const said = "in the first %{x}: %{y:.1%}<extra></extra>";
+  const { depths, series, chance } = DATA.recall;
+  const traces = series.map(({ name, values }, k) => ({
+    ...line(colour, k, name, depths, values),
+    hovertemplate: `${plain(name)}, first %{x}: %{y:.1%}<extra></extra>`,
+  }));
+  traces.push({
+    x: depths, y: chance, type: "scatter", mode: "lines", name: "chance",
+    line: { color: colour.soft, dash: "dot" },
+    hovertemplate: "chance, first %{x}: %{y:.2%}<extra></extra>",
+  });
   return {
-    traces: [
-      { ...line, y: recall[0], name: "X to Y", line: { color: colour.s1 }, hovertemplate: said },
-      {
-        ...line, y: recall[1], name: "Y to X", line: { color: colour.s0, dash: "dash" },
-        marker: { symbol: "square" }, hovertemplate: said,
-      },
-      {
-        ...line, y: chance, mode: "lines", name: "guessing",
-        line: { color: colour.soft, dash: "dot" }, hovertemplate: said,
-      },
-    ],
+    traces,
     layout: {
       xaxis: {
         title: { text: "k" }, type: "log", tickvals: [1, 2, 5, 10, 20, 50, 100],
@@ -108,3 +67,38 @@ plot("recall", (colour) => {
     },
   };
 });
+
+if (DATA.curve) {
+  const draw = plot("curve", (colour) => {
+    const { correlation, held_out, rolled_back, ...axes } = DATA.curve;
+    const by = checked("curve-by");
+    const x = axes[by];
+    const unit = by === "seconds" ? " s" : " samples";
+    const steps = x.map((_, i) => i);
+    const curve = (k, name, values, kept) => ({
+      ...line(colour, k, name, kept.map((i) => x[i]), kept.map((i) => values[i])),
+      mode: kept.length > 60 ? "lines" : "lines+markers",
+      hovertemplate: `%{x:,}${unit}<br>${name} %{y:.3f}<extra></extra>`,
+    });
+    const kept = steps.filter((i) => !rolled_back[i]);
+    const traces = [curve(0, "minibatch", correlation, kept)];
+    if (held_out)
+      traces.push(curve(1, "held out", held_out, kept.filter((i) => held_out[i] !== null)));
+    const undone = steps.filter((i) => rolled_back[i]);
+    if (undone.length) {
+      traces.push({
+        ...curve(2, "rolled back", correlation, undone), mode: "markers",
+        marker: { symbol: "x", size: 9, color: colour.ink },
+      });
+    }
+    return {
+      traces,
+      layout: {
+        showlegend: true,
+        xaxis: { title: { text: by }, rangemode: "tozero" },
+        yaxis: { title: { text: "total correlation" } },
+      },
+    };
+  });
+  onChecked("curve-by", draw);
+}

@@ -1,10 +1,9 @@
-// The frame of the page: its data, its colours, and plots that follow them.
+// The frame of a page: its data, its colours, and plots that follow them.
 
 const element = (id) => document.getElementById(id);
 const DATA = JSON.parse(element("data").textContent);
-const VIEWS = ["X", "Y"];
 
-// The inverse of `packed` in packing.py: numbers of a table, row by row.
+// Decodes `pack_table` of page.py: a table of numbers, row by row.
 function unpack({ shape, units, data }) {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const steps = new Int16Array(bytes.buffer);
@@ -16,14 +15,30 @@ function unpack({ shape, units, data }) {
   };
 }
 
-// Plotly reads tags in its texts; ours are text.
+// Plotly interprets tags in its texts; ours are plain text.
 const plain = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["ink", "soft", "sheet", "line", "s0", "s1", "s2", "low", "middle", "high"];
+  const names = ["ink", "soft", "sheet", "line", "s0", "s1", "s2", "s3", "low", "middle", "high"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+// Lines differ by dash and marker too, not by colour alone.
+const LINES = [
+  { dash: "dash", symbol: "square" }, { dash: "solid", symbol: "circle" },
+  { dash: "dot", symbol: "diamond" }, { dash: "dashdot", symbol: "triangle-up" },
+];
+
+// What all lines of charts share: the k-th line of a chart through `values` at `x`.
+function line(colour, k, name, x, values) {
+  const { dash, symbol } = LINES[k % LINES.length];
+  const color = colour[`s${k % LINES.length}`];
+  return {
+    type: "scatter", mode: "lines+markers", name: plain(name), x, y: values,
+    line: { color, dash }, marker: { color, symbol, size: 7 },
+  };
 }
 
 function layout(colour, changes) {
@@ -54,15 +69,15 @@ const CONFIG = {
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
-// All plots there are, each with what draws it anew.
+// Functions that draw each plot again, by element id.
 const plots = new Map();
 
-// `figure(colour)` gives {traces, layout}; the function returned draws it again.
+// `figure(colour)` returns {traces, layout}. Returns a function that draws the plot again.
 function plot(id, figure) {
   const draw = () => {
     const colour = colours();
     const { traces, layout: changes } = figure(colour);
-    // On a screen a plot follows its frame in its own time; paper does not wait.
+    // On a screen a plot resizes later, by itself; printing does not wait.
     const width = printing() ? element(id).clientWidth : undefined;
     Plotly.react(id, traces, { ...layout(colour, changes), width }, CONFIG);
   };
@@ -78,56 +93,20 @@ function redraw() {
 // Paper is white and narrow, whatever the screen is.
 const printing = () => document.documentElement.classList.contains("printing");
 
-function onPaper(begins) {
+function setPrinting(begins) {
   document.documentElement.classList.toggle("printing", begins);
   redraw();
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-matchMedia("print").addEventListener("change", (print) => onPaper(print.matches));
-addEventListener("beforeprint", () => onPaper(true));
-addEventListener("afterprint", () => onPaper(false));
+matchMedia("print").addEventListener("change", (print) => setPrinting(print.matches));
+addEventListener("beforeprint", () => setPrinting(true));
+addEventListener("afterprint", () => setPrinting(false));
 
-// Rows that are shown: their numbers, labels and pictures.
-const labels = DATA.labels;
-const labelCodes = labels?.kind === "category" ? unpack(labels.codes).column(0) : null;
-const labelNumbers = labels?.kind === "number" ? unpack(labels.values).column(0) : null;
+// Radio buttons by name.
+const checked = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 
-function labelOf(index) {
-  if (labelCodes) return labels.names[labelCodes[index]];
-  return labelNumbers ? String(Number(labelNumbers[index].toPrecision(4))) : null;
-}
-
-// A picture of a row about `height` pixels high, or null where the view has none.
-function picture(view, index, height) {
-  const sprite = DATA.pictures[view];
-  if (!sprite) return null;
-  const scale = Math.max(height / sprite.height, 16 / sprite.width);
-  const [w, h] = [Math.round(sprite.width * scale), Math.round(sprite.height * scale)];
-  const shown = document.createElement("div");
-  shown.className = `picture picture-${view}`;
-  shown.setAttribute("role", "img");
-  shown.setAttribute("aria-label", `row ${DATA.rows[index]} of ${VIEWS[view]}`);
-  shown.style.width = `${w}px`;
-  shown.style.height = `${h}px`;
-  shown.style.backgroundSize = `${w * sprite.columns}px ${h * sprite.lines}px`;
-  const [line, column] = [Math.floor(index / sprite.columns), index % sprite.columns];
-  shown.style.backgroundPosition = `${-w * column}px ${-h * line}px`;
-  return shown;
-}
-
-function textElement(tag, text, className = "") {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  made.className = className;
-  return made;
-}
-
-function chosen(name) {
-  return document.querySelector(`input[name="${name}"]:checked`).value;
-}
-
-function onChoice(name, act) {
+function onChecked(name, listener) {
   for (const button of document.querySelectorAll(`input[name="${name}"]`))
-    button.addEventListener("change", act);
+    button.addEventListener("change", listener);
 }

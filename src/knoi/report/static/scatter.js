@@ -1,4 +1,4 @@
-// Rows in the plane of two variates: coloured by label, each with its picture at hand.
+// Rows in the plane of two variates, coloured by label, with their images on hover.
 
 const PALETTE = ["#4a87c4", "#f28e2b", "#4aa653", "#e2504f", "#b277ad", "#4fb3ac", "#d4a90f",
   "#f7839c", "#a57a5a", "#8a8f98"];
@@ -26,7 +26,7 @@ function correlation(a, b) {
   return aa > 0 && bb > 0 ? ab / Math.sqrt(aa * bb) : 0;
 }
 
-// Rows by what they are drawn like.
+// Rows by colour and marker.
 function groups(colour) {
   const all = DATA.rows.map((_, i) => i);
   if (labelCodes) {
@@ -46,9 +46,9 @@ function groups(colour) {
   return [{ name: "rows", rows: all, marker: { color: colour.s1 } }];
 }
 
-// Around the row that is picked; a shape, since moving it does not draw all points anew.
+// Around the chosen row; a shape, since moving it does not redraw all points.
 function ring(colour) {
-  const [x, y] = ["scatter-x", "scatter-y"].map((id) => axis(id).values[picked.index]);
+  const [x, y] = ["scatter-x", "scatter-y"].map((id) => axis(id).values[query.index]);
   return [{
     type: "circle", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: y,
     x0: -8, x1: 8, y0: -8, y1: 8, line: { color: colour.ink, width: 2.5 },
@@ -63,7 +63,7 @@ const drawScatter = plot("scatter", (colour) => {
     marker: { size: 6.5, opacity: 0.85, ...marker },
   }));
   element("scatter-caption").textContent =
-    "The ring is the row picked below. Correlation of the two axes over these rows: " +
+    "The ring marks the row chosen below. Correlation of the two axes over these rows: " +
     correlation(x.values, y.values).toFixed(3).replace("-", "−");
   return {
     traces,
@@ -78,7 +78,7 @@ const drawScatter = plot("scatter", (colour) => {
 });
 
 for (const id of ["scatter-x", "scatter-y"]) element(id).addEventListener("change", drawScatter);
-picked.listeners.push(() => Plotly.relayout("scatter", { shapes: ring(colours()) }));
+query.listeners.push(() => Plotly.relayout("scatter", { shapes: ring(colours()) }));
 
 const tip = textElement("div", "", "tip");
 tip.hidden = true;
@@ -86,9 +86,9 @@ document.body.append(tip);
 
 element("scatter").on("plotly_hover", ({ points, event }) => {
   const index = points[0].customdata;
-  const pictures = [0, 1].map((view) => picture(view, index, 72)).filter(Boolean);
+  const images = [0, 1].map((view) => rowImage(view, index, 72)).filter(Boolean);
   const row = document.createElement("div");
-  row.append(...pictures);
+  row.append(...images);
   tip.replaceChildren(row, ...captions(index));
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
@@ -96,4 +96,4 @@ element("scatter").on("plotly_hover", ({ points, event }) => {
   tip.style.top = `${event.clientY + 14 + scrollY}px`;
 });
 element("scatter").on("plotly_unhover", () => { tip.hidden = true; });
-element("scatter").on("plotly_click", ({ points }) => pick(points[0].customdata));
+element("scatter").on("plotly_click", ({ points }) => choose(points[0].customdata));

@@ -1,4 +1,4 @@
-"""A real browser, and the pages it looks at."""
+"""A real browser, and what reports are made from."""
 
 import shutil
 
@@ -12,7 +12,7 @@ from knoi.report import model_report
 
 @pytest.fixture(scope="session")
 def browser():
-    """Debian's Chromium, or another that is installed; headless, one for all tests."""
+    """Chromium or Chrome, headless, shared by all tests."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
@@ -27,13 +27,13 @@ def browser():
 
 @pytest.fixture(scope="session")
 def digits():
-    """Halves of digits: 600 to learn from, 300 others."""
+    """Halves of digits: 600 training and 300 test images."""
     return endless_digits(600, 300)
 
 
 @pytest.fixture(scope="session")
 def digits_report(digits):
-    """Everything a page can show: history, rows held out, labels, pictures."""
+    """Everything a page can show: history, held-out rows, labels, images."""
     model = KNOI(4, rank=80, epochs=3, batch_size=100, random_state=0, verbose=False)
     model.fit(digits.X_train, digits.Y_train)
     return model_report(
@@ -50,7 +50,7 @@ def digits_report(digits):
 
 @pytest.fixture(scope="session")
 def related():
-    """300 rows of two views that share two directions, and 200 more."""
+    """300 training rows of two views that share two directions, and 200 test rows."""
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((500, 2))
     X = np.hstack([shared, rng.standard_normal((500, 4))]) + 0.5 * rng.standard_normal((500, 6))

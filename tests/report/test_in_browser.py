@@ -1,15 +1,15 @@
-"""The report in a real browser: drawn, quiet, offline, steered by mouse and keys, on any screen."""
+"""The report in a real browser: drawn, offline, used by mouse and keyboard, on any screen."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from knoi import LinearCCA
+from knoi.demo import demo_report, run_demo
 from knoi.report import model_report
-from tests.reporting.unpacking import data_of, unpacked
+from tests.report.reading import page_data, unpack
 
-PLOTS = ("correlations", "curve", "scatter", "recall", "importance-x", "importance-y")
-
+PLOTS = ("correlations", "curve", "scatter", "recall", "loadings-X", "loadings-Y")
 
 HOSTILE = "</script><img src=x onerror=alert(1)><b>bold</b>"
 HOSTILE_LABELS = [HOSTILE, "<a href='javascript:alert(1)'>a</a>", "<b>b</b>"]
@@ -17,27 +17,27 @@ WIDE, PHONE = {"width": 1000, "height": 900}, {"width": 375, "height": 700}
 
 
 class Visit:
-    """A report opened from disk, and what the browser had to say about it."""
+    """A report opened from disk, and the messages and requests of the browser."""
 
     def __init__(self, browser, report, path, **context):
         report.write(path)
-        self.address, self.complaints, self.requests = path.as_uri(), [], []
+        self.address, self.messages, self.requests = path.as_uri(), [], []
         self.context = browser.new_context(**context)
         self.page = self.context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.messages.append(dialog.message))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(self.address)
 
     def check(self):
-        """Raise if anything was complained of, or asked of anyone but the page itself."""
-        assert self.complaints == []
+        """Check that the console is empty and nothing but the page was requested."""
+        assert self.messages == []
         others = [url for url in self.requests if not url.startswith(("data:", "blob:"))]
         assert others == [self.address]
 
 
-# A page takes seconds to open, so tests share three visits; none relies on what another left.
+# A page takes seconds to open, so tests share visits; none relies on the state another left.
 VISITS = {}
 
 
@@ -47,7 +47,9 @@ def visit(browser, digits_report, tmp_path_factory):
 
     def opened(name):
         if name not in VISITS:
-            report = digits_report if name != "hostile" else hostile_report()
+            report = {"hostile": hostile_report, "demo": small_demo}.get(
+                name, lambda: digits_report
+            )()
             phone = {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}
             context = phone if name == "phone" else {"viewport": WIDE, "color_scheme": "light"}
             VISITS[name] = Visit(browser, report, folder / f"{name}.html", **context)
@@ -60,7 +62,7 @@ def visit(browser, digits_report, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Whatever a test does, the console stays empty and the network is not asked."""
+    """Whatever a test does, the console stays empty and nothing is requested."""
     yield
     for one in VISITS.values():
         one.check()
@@ -77,13 +79,13 @@ def hostile_page(visit):
 
 
 def hostile_report():
-    """Names and labels that would like to be code; one component that is real; 20 rows of 200."""
+    """Names and labels that look like code; one true component; 20 points of 200 rows."""
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((400, 1))
     X, Y = (np.hstack([shared, rng.standard_normal((400, 3))]) for _ in range(2))
     frame = pd.DataFrame(X, columns=[f"{j}{HOSTILE}" for j in range(4)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("knoi.report.rows.SHOWN_ROWS", 20)
+        patch.setattr("knoi.report.measure.POINTS", 20)
         return model_report(
             LinearCCA(3).fit(frame[:200], Y[:200]),
             frame[:200],
@@ -95,8 +97,12 @@ def hostile_report():
         )
 
 
+def small_demo():
+    return demo_report(run_demo(500))
+
+
 def points(page, plot):
-    """Where the points of the first trace are drawn."""
+    """Positions of the points of the first trace."""
     return (
         page.locator(f"#{plot} .scatterlayer .trace")
         .first.locator(".points path")
@@ -115,7 +121,7 @@ def test_all_plots_are_drawn(digits_page):
     assert len(points(digits_page, "scatter")) > 10
     drawn = digits_page.locator("#scatter .points path").count()
     assert drawn == 300
-    assert digits_page.locator("#importance-x .heatmaplayer image").count() == 1
+    assert digits_page.locator("#loadings-X .heatmaplayer image").count() == 1
     names = digits_page.locator("#scatter .legendtext").all_text_contents()
     assert names == [*"0123456789"]
 
@@ -129,7 +135,7 @@ def test_another_component_is_another_plot(digits_page):
         assert title == "Y, component 4"
     # An axis against itself.
     assert digits_page.locator("#scatter-caption").text_content().endswith(": 1.000")
-    image = digits_page.locator("#importance-x .heatmaplayer image")
+    image = digits_page.locator("#loadings-X .heatmaplayer image")
     before = image.get_attribute("href") or image.get_attribute("xlink:href")
     digits_page.select_option("#component", "2")
     after = image.get_attribute("href") or image.get_attribute("xlink:href")
@@ -145,10 +151,10 @@ def test_learning_curve_by_samples_or_seconds(digits_page):
     assert points(digits_page, "curve") != before
 
 
-def test_a_picked_row_shows_its_nearest(digits_page, digits_report):
-    data = data_of(digits_report.html())
+def test_a_chosen_row_shows_its_nearest(digits_page, digits_report):
+    data = page_data(digits_report.html())
     rows = data["rows"]
-    nearest = [unpacked(matches).astype(int) for matches in data["retrieval"]["matches"]]
+    nearest = [unpack(matches).astype(int) for matches in data["retrieval"]["matches"]]
     expected = [[[rows[k] for k in row] for row in one] for one in nearest]
     digits_page.fill("#row", "5")
     digits_page.press("#row", "Enter")
@@ -172,14 +178,14 @@ def test_a_picked_row_shows_its_nearest(digits_page, digits_report):
     assert matches(digits_page) == expected[0][picked]
 
 
-def test_right_and_wrong_are_marked_in_words(digits_page, digits_report, digits):
-    data = data_of(digits_report.html())
-    ranks = unpacked(data["retrieval"]["ranks"][0])[:, 0] / 2
+def test_matches_are_marked_in_words(digits_page, digits_report, digits):
+    data = page_data(digits_report.html())
+    ranks = unpack(data["retrieval"]["ranks"][0])[:, 0] / 2
     index = int(np.flatnonzero((ranks > 1) & (ranks <= 10))[0])
     digits_page.check("input[name=direction][value='0']", force=True)
     digits_page.fill("#row", str(data["rows"][index]))
     digits_page.press("#row", "Enter")
-    found = unpacked(data["retrieval"]["matches"][0])[index].astype(int)
+    found = unpack(data["retrieval"]["matches"][0])[index].astype(int)
     labels = digits.labels_test
     signs = [
         "✓ partner" if k == index else "≈ same label" if labels[k] == labels[index] else "✗ other"
@@ -187,50 +193,47 @@ def test_right_and_wrong_are_marked_in_words(digits_page, digits_report, digits)
     ]
     assert "✓ partner" in signs
     assert digits_page.locator("#retrieval-matches strong").all_text_contents() == signs
-    verdict = digits_page.locator("#retrieval-verdict").text_content()
-    assert f"its partner is number {ranks[index]:g} by nearness" in verdict
-    assert digits_page.locator("#retrieval-matches .picture").count() == 10
+    summary = digits_page.locator("#retrieval-summary").text_content()
+    assert f"its partner has rank {ranks[index]:g} among 300 rows of Y" in summary
+    assert digits_page.locator("#retrieval-matches .image").count() == 10
 
 
-def test_a_point_shows_its_picture_and_is_picked_by_a_click(digits_page):
+def test_a_point_shows_its_image_and_is_chosen_by_a_click(digits_page):
     point = digits_page.locator("#scatter .points path").nth(20)
     point.scroll_into_view_if_needed()
     point.hover(force=True)
     tip = digits_page.locator(".tip")
     tip.wait_for(state="visible")
-    assert tip.locator(".picture").count() == 2
+    assert tip.locator(".image").count() == 2
     row = tip.locator("span").first.text_content()
     assert tip.locator("span").nth(1).text_content().startswith("label ")
     box = point.bounding_box()
     digits_page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     digits_page.wait_for_function(
-        "row => `row ${element.value}` === row".replace(
-            "element", "document.getElementById('row')"
-        ),
-        arg=row,
+        "row => `row ${document.getElementById('row').value}` === row", arg=row
     )
     assert row == f"row {digits_page.input_value('#row')}"
 
 
-def test_a_plot_can_be_saved_as_a_picture(digits_page):
+def test_a_plot_can_be_saved_as_an_image(digits_page):
     digits_page.locator("#recall").hover()
     with digits_page.expect_download() as download:
         digits_page.locator("#recall .modebar-btn").first.click()
     assert download.value.suggested_filename.endswith(".png")
 
 
-def test_held_out_points_are_hollow_where_they_could_be_noise(hostile_page):
+def test_held_out_points_are_hollow_unless_significant(hostile_page):
     trace = hostile_page.locator("#correlations .scatterlayer .trace").last
     fills = trace.locator(".points path").evaluate_all(
         "all => all.map((point) => point.style.fill)"
     )
-    beyond = hostile_report().data["correlations"]["beyond"]
-    assert beyond[0]
-    assert not all(beyond)
-    assert [fill == fills[0] for fill in fills] == beyond
+    significant = hostile_report().data["correlations"]["series"][1]["significant"]
+    assert significant[0]
+    assert not all(significant)
+    assert [fill == fills[0] for fill in fills] == significant
 
 
-def test_everything_is_reached_by_keys(digits_page):
+def test_every_control_is_reached_by_tab(digits_page):
     digits_page.evaluate("document.activeElement.blur()")
     digits_page.locator("h1").click()
     seen = []
@@ -248,7 +251,7 @@ def test_everything_is_reached_by_keys(digits_page):
     assert unnamed == 0
 
 
-def test_everything_is_steered_by_keys(digits_page):
+def test_every_control_works_by_keyboard(digits_page):
     digits_page.fill("#row", "0")
     digits_page.press("#row", "Enter")
     first = matches(digits_page)
@@ -258,7 +261,7 @@ def test_everything_is_steered_by_keys(digits_page):
     assert matches(digits_page) != first
     digits_page.check("input[name=direction][value='0']", force=True)
     digits_page.press("input[name=direction]:checked", "ArrowRight")
-    assert "of Y:" in digits_page.locator("#retrieval-verdict").text_content()
+    assert "of Y:" in digits_page.locator("#retrieval-summary").text_content()
     digits_page.select_option("#scatter-x", "0:0")
     before = points(digits_page, "scatter")
     digits_page.press("#scatter-x", "ArrowDown")
@@ -266,7 +269,7 @@ def test_everything_is_steered_by_keys(digits_page):
     assert points(digits_page, "scatter") != before
 
 
-def test_rows_that_are_not_shown_are_stepped_over(hostile_page):
+def test_rows_that_are_not_shown_are_skipped(hostile_page):
     rows = hostile_report().data["rows"]
     assert len(rows) == 20
     hostile_page.fill("#row", "0")
@@ -288,12 +291,12 @@ def test_hostile_text_is_text(hostile_page):
     assert hostile_page.locator("pre").text_content() == HOSTILE
     legend = hostile_page.locator("#scatter .legendtext").all_text_contents()
     assert sorted(legend) == sorted(HOSTILE_LABELS)
-    tick = hostile_page.locator("#importance-x .ytick text").first.text_content()
+    tick = hostile_page.locator("#loadings-X .ytick text").first.text_content()
     assert tick.startswith("0</script><img")
-    assert hostile_page.locator("img, b, svg a").count() == 0
+    assert hostile_page.locator("img, b, svg a, main script").count() == 0
 
 
-def test_a_phone_is_wide_enough_and_dark_is_dark(visit):
+def test_a_phone_shows_everything_and_dark_is_dark(visit):
     page = visit("phone")
     for width in (375, 320):
         page.set_viewport_size({"width": width, "height": 700})
@@ -321,7 +324,7 @@ def test_a_phone_is_wide_enough_and_dark_is_dark(visit):
     assert light_text < 150 < 600 < light_page
 
 
-def test_paper_is_white_and_the_screen_is_as_before_afterwards(digits_page):
+def test_print_is_white_and_the_screen_is_restored(digits_page):
     look = """() => [document.querySelector("#correlations .main-svg").getAttribute("width"),
         getComputedStyle(document.querySelector("#correlations .xtitle")).fill]"""
     light = digits_page.evaluate(look)
@@ -336,3 +339,16 @@ def test_paper_is_white_and_the_screen_is_as_before_afterwards(digits_page):
     digits_page.wait_for_function(f"before => ({look})().join() === before.join()", arg=dark)
     digits_page.emulate_media(color_scheme="light")
     digits_page.wait_for_function(f"before => ({look})().join() === before.join()", arg=light)
+
+
+def test_the_demo_draws_the_same_charts(visit):
+    page = visit("demo")
+    names = ["LinearCCA", "FourierCCA", "NystromCCA", "KNOI"]
+    for plot, legend in (("correlations", names), ("recall", [*names, "chance"])):
+        assert page.locator(f"#{plot} .legendtext").all_text_contents() == legend
+        lines = page.locator(f"#{plot} .scatterlayer .trace path.js-line")
+        looks = lines.evaluate_all("all => all.map((one) => one.style.stroke)")
+        assert len(set(looks)) == len(legend)
+    assert len(points(page, "correlations")) == 20
+    broken = "[...document.images].filter((image) => image.naturalWidth !== 16).length"
+    assert page.evaluate(broken) == 0

@@ -1,0 +1,293 @@
+"""What a report measures: variates of sampled rows, correlations, retrieval, loadings, labels.
+
+Functions named `..._data` return JSON for the scripts of the page.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.random import Purpose, derived_seed, generator
+from knoi.data.pairs import PairSource
+from knoi.estimators.base import BaseCCA
+from knoi.exceptions import InputError
+from knoi.metrics import (
+    PermutationTest,
+    component_correlations,
+    cross_view_retrieval,
+    permutation_test,
+    retrieval_ranks,
+    top_matches,
+)
+from knoi.metrics.retrieval import Direction
+from knoi.metrics.similarity import Similarity
+from knoi.report.images import Shape, shrink
+from knoi.report.page import pack_table, round_values
+
+Rows = NDArray[np.int64]
+
+# Rows that correlations are computed on: enough for an accuracy of 0.01.
+MEASURED_ROWS = 10_000
+# Rows drawn as points and searched for matches: as many as an SVG plot can show.
+POINTS = 2000
+# Components shown one by one; the others only count in totals.
+MAX_COMPONENTS = 100
+# Bytes of data read at a time.
+_CHUNK_BYTES = 64 << 20
+
+# Corrected p-values below it are called significant.
+LEVEL = 0.05
+# Multiplications that a permutation test may take, about a second.
+_TEST_EFFORT = 4e9
+_MIN_PERMUTATIONS, _MAX_PERMUTATIONS = 199, 999
+
+N_MATCHES = 10
+RECALL_DEPTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
+
+# Columns shown of a view whose rows are not images; numbers in all loading images of a view.
+_MAX_COLUMNS = 15
+_MAX_IMAGE_NUMBERS = 500_000
+
+# Categories with a colour each, the last one being "other"; numbers with more distinct values get
+# a colour scale.
+MAX_CATEGORIES = 10
+_MAX_DISTINCT_NUMBERS = 20
+
+
+@dataclass(frozen=True)
+class ProjectedRows:
+    """Rows of both views and their variates."""
+
+    rows: Rows  # (n,), sorted
+    Zx: NDArray[np.float64]  # (n, L)
+    Zy: NDArray[np.float64]  # (n, L)
+    n_available: int  # rows they were drawn from
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def leading(self, n_components: int) -> "ProjectedRows":
+        """Keep the first components only."""
+        Zx, Zy = self.Zx[:, :n_components], self.Zy[:, :n_components]
+        return ProjectedRows(self.rows, Zx, Zy, self.n_available)
+
+    def total_correlation(self) -> float:
+        """Return the sum of the correlations of all components."""
+        return float(np.sum(component_correlations(self.Zx, self.Zy)))
+
+
+def project_rows(model: BaseCCA, pairs: PairSource, seed: int) -> ProjectedRows:
+    """Project all rows, or `MEASURED_ROWS` drawn at random."""
+    sample = pairs
+    if pairs.n_rows > MEASURED_ROWS:
+        sample = pairs.split(MEASURED_ROWS, derived_seed(seed, Purpose.REPORT_ROWS))[1]
+    with warnings.catch_warnings():
+        # Views do not carry the column names of the data frame they were made from.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        Zx, Zy = model.transform(*sample.views())
+    Zx, Zy = (np.asarray(Z, dtype=np.float64) for Z in (Zx, Zy))
+    return ProjectedRows(sample.row_numbers(), Zx, Zy, pairs.n_rows)
+
+
+def read_rows(pairs: PairSource, rows: Rows) -> Iterator[tuple[Any, Any]]:
+    """Read the given rows of both views in chunks."""
+    step = max(1, _CHUNK_BYTES // max(1, pairs.row_bytes))
+    return (pairs.take(rows[start : start + step]) for start in range(0, len(rows), step))
+
+
+def choose_points(projected: ProjectedRows, seed: int) -> ProjectedRows:
+    """Return all rows, or `POINTS` of them drawn at random, in order."""
+    if len(projected) <= POINTS:
+        return projected
+    drawn = generator(seed, Purpose.REPORT_POINTS).choice(len(projected), POINTS, replace=False)
+    drawn.sort()
+    Zx, Zy = projected.Zx[drawn], projected.Zy[drawn]
+    return ProjectedRows(projected.rows[drawn], Zx, Zy, projected.n_available)
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """Correlation of each component on training and held-out rows, and under permutation."""
+
+    training: NDArray[np.float64]  # (L,)
+    held_out: NDArray[np.float64] | None  # (L,)
+    test: PermutationTest  # of the held-out rows if there are any, else of the training rows
+
+    @property
+    def evaluated(self) -> NDArray[np.float64]:
+        """Held-out correlations if there are any, else those of the training rows."""
+        return self.training if self.held_out is None else self.held_out
+
+    @property
+    def chance(self) -> NDArray[np.float64]:
+        """Absolute correlation that 95 % of random pairings stay below, (L,)."""
+        return np.asarray(self.test.null_quantiles[-1])
+
+    @property
+    def significant(self) -> NDArray[np.bool_]:
+        """Components that agree more than random pairings do. Meaningful for held-out rows."""
+        return np.asarray((self.test.corrected_p_values < LEVEL) & (self.evaluated > 0.0))
+
+    def data(self) -> dict[str, Any]:
+        """Return the chart."""
+        chart = correlation_data({"training": self.training})
+        chart["chance"] = round_values(self.chance)
+        if self.held_out is not None:
+            chart["series"] += correlation_data({"held out": self.held_out})["series"]
+            chart["series"][1]["significant"] = [bool(s) for s in self.significant]
+        return chart
+
+
+def measure_correlations(
+    training: ProjectedRows, held_out: ProjectedRows | None, seed: int
+) -> Correlations:
+    """Correlate the leading components and run a permutation test."""
+    train = training.leading(MAX_COMPONENTS)
+    test = train if held_out is None else held_out.leading(MAX_COMPONENTS)
+    n, L = test.Zx.shape
+    effort = _TEST_EFFORT / (n * L * L)
+    return Correlations(
+        training=component_correlations(train.Zx, train.Zy),
+        held_out=None if held_out is None else component_correlations(test.Zx, test.Zy),
+        test=permutation_test(
+            test.Zx, test.Zy, int(np.clip(effort, _MIN_PERMUTATIONS, _MAX_PERMUTATIONS)), seed
+        ),
+    )
+
+
+def correlation_data(series: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """Return the chart of correlations per component, one line per series."""
+    lines = [{"name": name, "values": round_values(values)} for name, values in series.items()]
+    return {"series": lines, "chance": None}
+
+
+def recall_data(
+    depths: Sequence[int], series: Mapping[str, Sequence[float]], n_rows: int
+) -> dict[str, Any]:
+    """Return the chart of recall@k among `n_rows` candidates, one line per series."""
+    return {
+        "depths": list(depths),
+        "series": [{"name": name, "values": round_values(v)} for name, v in series.items()],
+        "chance": round_values(k / n_rows for k in depths),
+    }
+
+
+def retrieval_data(points: ProjectedRows) -> dict[str, Any]:
+    """Search the nearest rows of the other view for each row, in both directions."""
+    Zx, Zy = points.Zx, points.Zy
+    n, L = Zx.shape
+    # With one component every cosine is 1 or -1.
+    similarity: Similarity = "cosine" if L > 1 else "euclidean"
+    depths = tuple(k for k in RECALL_DEPTHS if k <= max(1, n // 2))
+    matches, similarities, ranks, recall = [], [], [], {}
+    directions: tuple[tuple[Direction, str], ...] = (("x_to_y", "X to Y"), ("y_to_x", "Y to X"))
+    for direction, name in directions:
+        queries, gallery = (Zx, Zy) if direction == "x_to_y" else (Zy, Zx)
+        indices, near = top_matches(queries, gallery, min(N_MATCHES, n), similarity=similarity)
+        matches.append(pack_table(indices, integers=True))
+        similarities.append(pack_table(near))
+        # Tied rows share the mean of their ranks, so that twice a rank is an integer.
+        twice = 2.0 * retrieval_ranks(Zx, Zy, similarity=similarity, direction=direction)
+        ranks.append(pack_table(twice[:, None], integers=True))
+        scores = cross_view_retrieval(Zx, Zy, ks=depths, similarity=similarity, direction=direction)
+        recall[name] = [scores.recall[k] for k in depths]
+    return {
+        "similarity": similarity,
+        "matches": matches,
+        "similarities": similarities,
+        "ranks": ranks,
+        "recall": recall_data(depths, recall, n),
+    }
+
+
+def learning_curve_data(model: BaseCCA) -> dict[str, Any] | None:
+    """Return the training history of a model that has one."""
+    history: dict[str, list[Any]] | None = getattr(model, "history_", None)
+    if not history or not history["step"]:
+        return None
+    names = ("samples", "seconds", "correlation", "held_out")
+    curve: dict[str, Any] = {name: round_values(history[name], 5) for name in names}
+    if all(value is None for value in curve["held_out"]):
+        curve["held_out"] = None
+    curve["rolled_back"] = [bool(value) for value in history["undone"]]
+    return curve
+
+
+def loadings_data(
+    loadings: NDArray[Any], shape: Shape | None, names: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return loadings (d, L) as images if columns are pixels, else those of the strongest columns.
+
+    Loadings are correlations of the columns of a view with its variates.
+    """
+    loadings = loadings[:, :MAX_COMPONENTS]
+    d, L = loadings.shape
+    if shape is not None:
+        images = loadings.T.reshape(L, *shape)
+        images = shrink(images, math.ceil(math.sqrt(images.size / _MAX_IMAGE_NUMBERS)))
+        _, height, width = images.shape
+        values = pack_table(images.reshape(L, -1).T)
+        return {"kind": "image", "height": height, "width": width, "values": values}
+    strongest = np.argsort(-np.abs(loadings), axis=0, kind="stable")[:_MAX_COLUMNS].T  # (L, n)
+    texts = [
+        [shorten(f"column {j}" if names is None else str(names[j]), 40) for j in columns]
+        for columns in strongest
+    ]
+    return {
+        "kind": "columns",
+        "n_columns": d,
+        "names": texts,
+        "values": [round_values(loadings[columns, k], 3) for k, columns in enumerate(strongest)],
+    }
+
+
+def check_labels(labels: Any, n_rows: int, which: str) -> NDArray[Any] | None:
+    """Check that there is one label per row; `which` names the rows in the message."""
+    if labels is None:
+        return None
+    found = np.asarray(labels)
+    if found.shape != (n_rows,):
+        raise InputError(
+            f"labels has shape {found.shape}, but there are {n_rows} {which} rows. Pass one label "
+            f"per {which} row, shape ({n_rows},)."
+        )
+    return found
+
+
+def label_data(labels: NDArray[Any]) -> dict[str, Any]:
+    """Return labels as numbers for a colour scale, or as categories."""
+    if labels.dtype.kind in "iuf" and len(np.unique(labels)) > _MAX_DISTINCT_NUMBERS:
+        values = labels.astype(np.float64)
+        if np.isfinite(values).all():
+            return {"kind": "number", "values": pack_table(values[:, None])}
+    texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in labels.tolist()]
+    names, codes, counts = np.unique(
+        [shorten(text, 60) for text in texts], return_inverse=True, return_counts=True
+    )
+    try:  # numbers in numerical order
+        order = [int(k) for k in np.argsort(names.astype(np.float64), kind="stable")]
+    except ValueError:
+        order = list(range(len(names)))
+    if len(names) > MAX_CATEGORIES:
+        frequent = set(np.argsort(-counts, kind="stable")[: MAX_CATEGORIES - 1].tolist())
+        order = [k for k in order if k in frequent]
+    group = np.full(len(names), len(order))
+    group[order] = np.arange(len(order))
+    groups = [str(names[k]) for k in order]
+    return {
+        "kind": "category",
+        "names": [str(name) for name in names],
+        "codes": pack_table(codes[:, None], integers=True),
+        "groups": groups if len(groups) == len(names) else [*groups, "other"],
+        "group_of": [int(k) for k in group],
+    }
+
+
+def shorten(text: str, length: int) -> str:
+    """Cut a text to `length` characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"

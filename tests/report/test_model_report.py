@@ -1,0 +1,306 @@
+"""The report of a model without a browser: correct numbers, escaped texts, clear errors."""
+
+import base64
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from knoi import KNOI, KernelCCA, LinearCCA, load
+from knoi.estimators import ESTIMATORS
+from knoi.exceptions import InputError, InputTypeError, InSampleWarning, MissingExtraError
+from knoi.metrics import component_correlations, permutation_test
+from knoi.report import model_report
+from tests.report.reading import ParsedPage, decode_png, page_data, unpack
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<b>"
+SECTIONS = [
+    "Summary",
+    "Correlation per component",
+    "Learning curve",
+    "Canonical variates",
+    "Cross-view retrieval",
+    "Loadings",
+    "About this run",
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_has_a_report(estimator, related):
+    (X, Y), _ = related
+    params = {"n_components": 2, "random_state": 0, "rank": 40, "epochs": 2, "verbose": False}
+    known = estimator().get_params(deep=False)
+    model = estimator(**{name: value for name, value in params.items() if name in known})
+    page = ParsedPage(model_report(model.fit(X, Y), X, Y).html())
+    expected = [s for s in SECTIONS if s != "Learning curve" or hasattr(model, "history_")]
+    assert [text for text in page.texts if text in SECTIONS] == expected
+    assert f"{estimator.__name__} on 300 paired rows" in page.texts
+
+
+def test_everything_that_was_passed_is_shown(digits_report):
+    page = ParsedPage(digits_report.html())
+    assert [text for text in page.texts if text in SECTIONS] == SECTIONS
+    for text in ("knoi fit left.npy right.npy", "3 s", "600", "300", "training time"):
+        assert text in page.texts
+    for text in ("n_components=4", "rank=80", "128 columns → 80 features", "plotly "):
+        assert text in page.text
+    plots = {"correlations", "curve", "scatter", "recall", "loadings-X", "loadings-Y"}
+    assert plots <= page.ids
+
+
+def test_numbers_are_those_of_the_metrics(related):
+    (X, Y), test = related
+    model = LinearCCA(4).fit(X, Y)
+    report = model_report(model, X, Y, test=test, random_state=3)
+    data = page_data(report.html())
+    Zx, Zy = model.transform(*test)
+    chart = data["correlations"]
+    training, held_out = (series["values"] for series in chart["series"])
+    np.testing.assert_allclose(held_out, component_correlations(Zx, Zy), rtol=1e-3)
+    expected = component_correlations(*model.transform(X, Y))
+    np.testing.assert_allclose(training, expected, rtol=1e-3)
+    chance = permutation_test(Zx, Zy, 999, 3)
+    np.testing.assert_allclose(chart["chance"], chance.null_quantiles[-1], rtol=1e-3)
+    assert chart["series"][1]["significant"] == [True, True, False, False]
+    assert "2 of 4" in ParsedPage(report.html()).texts
+    for Z, packed in zip((Zx, Zy), data["variates"], strict=True):
+        np.testing.assert_allclose(unpack(packed), Z, atol=np.abs(Z).max() / 30_000)
+
+
+def test_matches_are_the_nearest_rows(related):
+    (X, Y), test = related
+    model = LinearCCA(3).fit(X, Y)
+    data = page_data(model_report(model, X, Y, test=test).html())
+    retrieval, recall = data["retrieval"], data["recall"]
+    Zx, Zy = (Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in model.transform(*test))
+    for direction, S in enumerate((Zx @ Zy.T, Zy @ Zx.T)):
+        best = np.argsort(-S, axis=1)[:, :10]
+        np.testing.assert_array_equal(unpack(retrieval["matches"][direction]), best)
+        near = np.take_along_axis(S, best, axis=1)
+        np.testing.assert_allclose(unpack(retrieval["similarities"][direction]), near, atol=1e-4)
+        ranks = 1 + (np.diag(S)[:, None] < S).sum(axis=1)
+        np.testing.assert_array_equal(unpack(retrieval["ranks"][direction])[:, 0] / 2, ranks)
+        expected = [(ranks <= k).mean() for k in recall["depths"]]
+        np.testing.assert_allclose(recall["series"][direction]["values"], expected, rtol=1e-3)
+
+
+def test_one_component_is_compared_by_distance(related):
+    (X, Y), test = related
+    model = LinearCCA(1).fit(X, Y)
+    data = page_data(model_report(model, X, Y, test=test).html())["retrieval"]
+    Zx, Zy = model.transform(*test)
+    assert data["similarity"] == "euclidean"
+    nearest = np.abs(Zx - Zy.T).argmin(axis=1)
+    np.testing.assert_array_equal(unpack(data["matches"][0])[:, 0], nearest)
+
+
+def test_many_rows_are_sampled(related, monkeypatch, tmp_path):
+    monkeypatch.setattr("knoi.report.measure.MEASURED_ROWS", 120)
+    monkeypatch.setattr("knoi.report.measure.POINTS", 50)
+    (X, Y), test = related
+    model = LinearCCA(2).fit(X, Y)
+    paths = tmp_path / "x.npy", tmp_path / "y.npy"
+    for path, view in zip(paths, test, strict=True):
+        np.save(path, view)
+    labels = np.array([f"row {i}" for i in range(200)])
+    for source in (test, paths):
+        report = model_report(model, X, Y, test=source, labels=labels, images=((2, 3), None))
+        data = page_data(report.html())
+        rows = np.array(data["rows"])
+        assert len(rows) == 50
+        assert (np.diff(rows) > 0).all()
+        assert rows[-1] > 150  # of all rows, not the first
+        np.testing.assert_allclose(
+            unpack(data["variates"][0]), model.transform(test[0])[rows], atol=1e-3
+        )
+        codes = unpack(data["labels"]["codes"])[:, 0].astype(int)
+        assert [data["labels"]["names"][k] for k in codes] == [f"row {i}" for i in rows]
+        assert "120 of 200 held-out rows" in ParsedPage(report.html()).text
+
+
+def test_further_components_only_count_in_the_total(related, monkeypatch):
+    for module in ("measure", "content"):
+        monkeypatch.setattr(f"knoi.report.{module}.MAX_COMPONENTS", 2)
+    (X, Y), test = related
+    model = LinearCCA(4).fit(X, Y)
+    html = model_report(model, X, Y, test=test).html()
+    page, data = ParsedPage(html), page_data(html)
+    assert len(data["correlations"]["series"][1]["values"]) == 2
+    assert data["variates"][0]["shape"] == [200, 2]
+    assert "The first 2 of 4 components are shown." in page.text
+    assert f"held out {model.score(*test):.4f}" in page.text
+
+
+def test_images_are_those_of_the_rows(digits, digits_report):
+    html = digits_report.html()
+    data = page_data(html)
+    for view, pixels in enumerate((digits.X_test, digits.Y_test)):
+        (png,) = re.findall(rf"\.image-{view} .*?base64,([^)]*)\)", html)
+        image, layout = decode_png(base64.b64decode(png)), data["images"][view]
+        h, w, columns = (layout[name] for name in ("height", "width", "columns"))
+        assert image.shape == (h * layout["lines"], w * columns)
+        for index in (0, 7, 299):
+            i, j = divmod(index, columns)
+            tile = image[i * h : (i + 1) * h, j * w : (j + 1) * w]
+            row = pixels[data["rows"][index]].reshape(h, w)
+            np.testing.assert_array_equal(tile, np.rint(row * 255).astype(np.uint8))
+
+
+def test_large_images_are_shrunk(monkeypatch):
+    monkeypatch.setattr("knoi.report.images._MAX_PIXELS", 300)
+    monkeypatch.setattr("knoi.report.measure._MAX_IMAGE_NUMBERS", 20)
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(-3, 8, (2, 60, 20))  # 1200 pixels of 4 x 5
+    html = model_report(LinearCCA(1, reg=0.1).fit(X, Y), X, Y, images=((4, 5), None)).html()
+    data = page_data(html)
+    assert (data["images"][0]["height"], data["images"][0]["width"]) == (2, 2)
+    (png,) = re.findall(r"\.image-0 .*?base64,([^)]*)\)", html)
+    means = X.reshape(60, 4, 5)[:, :, :4].reshape(60, 2, 2, 2, 2).mean(axis=(2, 4))
+    expected = np.rint(255 * (means[0] - means.min()) / (means.max() - means.min()))
+    np.testing.assert_allclose(decode_png(base64.b64decode(png))[:2, :2], expected, atol=1)
+    assert data["loadings"][0]["kind"] == "image"
+
+
+def test_loadings_are_those_of_the_model(digits_report, related):
+    (X, Y), _ = related
+    model = LinearCCA(2).fit(pd.DataFrame(X, columns=list("abcdef")), Y)
+    x, y = page_data(model_report(model, X, Y).html())["loadings"]
+    order = np.argsort(-np.abs(model.x_loadings_[:, 1]))
+    assert x["names"][1] == ["abcdef"[j] for j in order]
+    np.testing.assert_allclose(x["values"][1], model.x_loadings_[order, 1], rtol=1e-2)
+    assert y["names"][0][0] == f"column {np.abs(model.y_loadings_[:, 0]).argmax()}"
+    image = page_data(digits_report.html())["loadings"][0]
+    assert (image["kind"], image["height"], image["width"]) == ("image", 16, 8)
+    assert image["values"]["shape"] == [128, 4]
+
+
+def test_missing_loadings_are_explained(related):
+    (X, Y), _ = related
+    model = KernelCCA(2, reg=0.1).fit(X, Y)
+    del model.structure_
+    page = ParsedPage(model_report(model, X, Y).html())
+    assert "X is not shown. This KernelCCA was saved" in page.text
+    assert "Y is not shown. This KernelCCA was saved" in page.text
+    assert not {"loadings-X", "loadings-Y", "component"} & page.ids
+
+
+def test_hostile_text_stays_text(related):
+    (X, Y), _ = related
+    X = pd.DataFrame(X, columns=[HOSTILE + str(j) for j in range(6)])
+    model = LinearCCA(2).fit(X, Y)
+    texts = {"title": HOSTILE, "command": HOSTILE, "facts": [(HOSTILE, HOSTILE)]}
+    html = model_report(model, X, Y, labels=[HOSTILE] * 300, **texts).html()
+    page = ParsedPage(html)
+    usual = ParsedPage(model_report(model, X, Y, labels=["a"] * 300).html())
+    tags, expected = ([t for t, _ in one.tags if t not in ("dt", "dd")] for one in (page, usual))
+    assert tags == expected
+    assert page.texts.count(HOSTILE) == 5  # the title twice
+    data = page_data(html)
+    assert data["labels"]["names"] == [HOSTILE]
+    assert data["loadings"][0]["names"][0][0] == HOSTILE[:39] + "…"
+
+
+def test_in_sample_results_are_called_so(related):
+    (X, Y), test = related
+    model = LinearCCA(2).fit(X, Y)
+    alone, tested = (ParsedPage(model_report(model, X, Y, test=t).html()) for t in (None, test))
+    assert "There are no held-out rows." in alone.text
+    assert "significant" not in alone.texts
+    assert "There are no held-out rows." not in tested.text
+    assert "significant" in tested.texts
+
+
+def test_correlations_that_mean_nothing_are_called_so():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((2, 40, 30))
+    with pytest.warns(InSampleWarning) as caught:
+        model = LinearCCA(2).fit(X, Y)
+    html = model_report(model, X, Y, test=tuple(rng.standard_normal((2, 90, 30)))).html()
+    page = ParsedPage(html)
+    assert str(caught[0].message).rpartition(": ")[2] in page.text
+    assert "0 of 2" in page.texts
+    chart = page_data(html)["correlations"]
+    assert chart["series"][1]["significant"] == [False] * 2
+    assert min(chart["series"][0]["values"]) > max(chart["chance"])
+
+
+def test_a_loaded_model_has_the_same_report(digits, tmp_path):
+    model = KNOI(2, rank=40, epochs=2, random_state=0, verbose=False)
+    model.fit(digits.X_train, digits.Y_train).save(tmp_path / "m.knoi")
+    again = load(tmp_path / "m.knoi")
+    first, second = (model_report(m, digits.X_train, digits.Y_train).data for m in (model, again))
+    assert first == second
+
+
+def test_sparse_rows(related):
+    (X, Y), _ = related
+    X, Y = scipy.sparse.csr_array(X), scipy.sparse.csr_array(Y)
+    report = model_report(LinearCCA(2).fit(X, Y), X, Y, images=((2, 3), None))
+    assert report.data["images"][0]["width"] == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "groups"),
+    [
+        (10 * (np.arange(300) % 3), "category", ["0", "10", "20"]),
+        (np.arange(300) / 7, "number", None),
+        ([True, False] * 150, "category", ["False", "True"]),
+        (np.where(np.arange(300) % 2, np.nan, np.arange(300)), "category", None),
+        (pd.Series(["x", "y"] * 150), "category", ["x", "y"]),
+        (["x", None] * 150, "category", ["None", "x"]),
+    ],
+)
+def test_labels_of_any_kind(related, labels, kind, groups):
+    (X, Y), _ = related
+    data = model_report(LinearCCA(2).fit(X, Y), X, Y, labels=labels).data["labels"]
+    assert data["kind"] == kind
+    assert groups is None or data["groups"] == groups
+
+
+def test_rare_labels_share_the_last_colour(related):
+    (X, Y), _ = related
+    labels = [f"{i % 40:02}" if i % 2 else "often" for i in range(300)]
+    data = model_report(LinearCCA(2).fit(X, Y), X, Y, labels=labels).data["labels"]
+    assert len(data["groups"]) == 10
+    assert data["groups"][-1] == "other"
+    assert "often" in data["groups"]
+    assert len(data["names"]) == 21
+
+
+@pytest.mark.parametrize("module", ["plotly", "jinja2"])
+def test_a_missing_extra_is_reported_first(monkeypatch, module):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"{module}.* pip install 'knoi\[report\]'"):
+        model_report(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"model": "model.knoi"}, InputTypeError, "model is a str. Pass a fitted estimator"),
+        ({"labels": [1, 2]}, InputError, r"shape \(2,\), but there are 300 training rows"),
+        ({"images": (2, 3)}, InputTypeError, r"wanted a pair, \(\(height, width\) of X"),
+        ({"images": ((2, 2), None)}, InputError, "X has 6 columns, not 2 x 2 pixels. Pass"),
+        ({"images": ((2, 3),)}, InputTypeError, "wanted a pair"),
+        ({"test": np.zeros((4, 6))}, InputTypeError, r"wanted a pair, \(X_test, Y_test\)"),
+        ({"test": (np.ones((1, 6)), np.ones((1, 5)))}, InputError, "test has 1 row"),
+        ({"test": (np.ones((9, 5)), np.ones((9, 5)))}, InputError, "X has 5 features, but"),
+    ],
+)
+def test_invalid_arguments(related, given, error, message):
+    (X, Y), _ = related
+    model = given.pop("model", None) or LinearCCA(2).fit(X, Y)
+    with pytest.raises(error, match=message):
+        model_report(model, X, Y, **given)
+
+
+def test_a_data_frame_raises_no_warning(related):
+    (X, Y), test = related
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = LinearCCA(2).fit(frame, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model_report(model, frame, Y, test=test)
