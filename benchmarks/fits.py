@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Clock, PeakMemory
 from knoi.callbacks.checkpoint import (
     Checkpoint,
-    Interrupted,
-    load_run,
+    load_state,
     open_directory,
     stored_identity,
 )
@@ -28,12 +27,10 @@ from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
 from knoi.engine import Threads, worker_count
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.minibatch import MinibatchCCA
-from knoi.estimators.primal import MomentCCA
-from knoi.estimators.training import Training
+from knoi.estimators.closed_form import ClosedFormCCA
+from knoi.estimators.training import StochasticCCA, Training
 from knoi.metrics import total_correlation
-from knoi.solvers.loop import BEGINNING, Run, train
-from knoi.solvers.rule import Outcome
+from knoi.solvers.loop import StepResult, TrainingState, train
 
 Rows = tuple[NDArray[Any], NDArray[Any]]
 Log = Callable[[str], None]
@@ -53,13 +50,13 @@ class ExactFit:
 
     rows: int
     reg: float
-    model: MomentCCA
+    model: ClosedFormCCA
     seconds: float
     cpu_seconds: float
 
 
 def exact_fits(
-    model: MomentCCA, X: Any, Y: Any, regs: Sequence[float], sizes: Sequence[int] = ()
+    model: ClosedFormCCA, X: Any, Y: Any, regs: Sequence[float], sizes: Sequence[int] = ()
 ) -> Iterator[ExactFit]:
     """Fit `model` to the first rows, of each of the increasing `sizes`, at each of `regs`.
 
@@ -84,15 +81,15 @@ def exact_fits(
 class Fit:
     """A stochastic fit that is set up and has taken no step."""
 
-    model: MinibatchCCA
+    model: StochasticCCA
     pairs: PairSource
     training: Training
-    run: Run
+    run: TrainingState
     setup_seconds: float
 
-    def stream(self, epochs: int = 1, start: Any = BEGINNING) -> PairStream:
+    def stream(self, epochs: int = 1, start: Any = None) -> PairStream:
         """The minibatches of the fit, from a position on."""
-        plan = self.training.plan
+        plan = self.training.setup.plan
         return PairStream(
             self.pairs,
             plan.batch_size,
@@ -102,15 +99,14 @@ class Fit:
             start=start,
         )
 
-    def finished(self, run: Run) -> MinibatchCCA:
+    def finished(self, run: TrainingState) -> StochasticCCA:
         """The model as it would be if training had ended with `run`."""
-        U, V = run.weights.result
-        self.model._keep(self.training.finish(U, V, fall_back=run.weights.anchor))
+        self.model._keep(self.training.projection(run, self.pairs))
         return self.model
 
 
 @contextmanager
-def set_up(model: MinibatchCCA, X: Any, Y: Any) -> Iterator[Fit]:
+def set_up(model: StochasticCCA, X: Any, Y: Any) -> Iterator[Fit]:
     """Plan, feature maps, warm start and preconditioners of `model` for X and Y.
 
     Nothing is held out, whatever the model says: benchmarks have held-out rows of their own.
@@ -118,9 +114,9 @@ def set_up(model: MinibatchCCA, X: Any, Y: Any) -> Iterator[Fit]:
     with PairSource.open(X, Y) as pairs, Threads(worker_count(model.n_jobs)) as engine:
         start = time.perf_counter()
         model._remember_columns(X, pairs)
-        begun = model._begin(pairs, engine)
+        begun = model._open_stream(pairs, engine)
         seconds = time.perf_counter() - start
-        yield Fit(model, pairs, begun.training, begun.run, seconds)
+        yield Fit(model, pairs, begun.training, begun.state, seconds)
 
 
 @dataclass
@@ -139,10 +135,10 @@ class Curve:
     undone: int = 0
     log: Log = print
 
-    def __call__(self, run: Run, outcome: Outcome) -> Run:
+    def __call__(self, run: TrainingState, result: StepResult) -> TrainingState:
         """Return the run, stopped after the last mark or when the budget is used up."""
-        self.undone += outcome.undone
-        samples, b = run.weights.samples, self.fit.training.plan.batch_size
+        self.undone += result.rolled_back
+        samples, b = run.optimizer.samples, self.fit.training.setup.plan.batch_size
         passed = [mark for mark in self.marks if samples <= mark < samples + b]
         seconds = self.fit.setup_seconds + run.seconds - _evaluating(run)
         out_of_time = seconds >= self.budget
@@ -152,13 +148,13 @@ class Curve:
             return replace(run, stopped="out of time")
         return run if samples + b <= self.marks[-1] else replace(run, stopped="samples")
 
-    def _evaluate(self, run: Run, mark: int) -> Run:
+    def _evaluate(self, run: TrainingState, mark: int) -> TrainingState:
         start = time.perf_counter()
         model = self.fit.finished(run)
         finishing = time.perf_counter() - start
         point = {
             "mark": mark,
-            "samples": run.weights.samples,
+            "samples": run.optimizer.samples,
             **evaluate(model, self.test),
             "train_seconds": run.seconds - _evaluating(run),
             "finish_seconds": finishing,
@@ -172,13 +168,13 @@ class Curve:
         return replace(run, history=(*run.history, {**point, "judging_seconds": evaluating}))
 
 
-def _evaluating(run: Run) -> float:
+def _evaluating(run: TrainingState) -> float:
     """Seconds of the run that evaluation took."""
     return float(run.history[-1]["judging_seconds"]) if run.history else 0.0
 
 
 def train_evaluated(
-    model: MinibatchCCA,
+    model: StochasticCCA,
     X: Any,
     Y: Any,
     test: Rows,
@@ -195,19 +191,19 @@ def train_evaluated(
     end; set-up is repeated then, and counted once.
     """
     with PeakMemory() as peak, set_up(model, X, Y) as fit:
-        b = fit.training.plan.batch_size
+        b = fit.training.setup.plan.batch_size
         log(f"  set up in {fit.setup_seconds:.0f} s, minibatches of {b:,}")
-        run, backend = fit.run, fit.training.backend
+        run, backend = fit.run, fit.training.setup.backend
         resumed = stored_identity(open_directory(directory)) is not None
         if resumed:
-            run = load_run(directory, identity, backend)
-            log(f"  resumed at {run.weights.samples:,} samples")
+            run = load_state(directory, identity, backend)
+            log(f"  resumed at {run.optimizer.samples:,} samples")
         undone = int(run.history[-1]["undone"]) if run.history else 0
-        interrupted, clock = Interrupted(), Clock()
-        save = Checkpoint(directory, identity, backend, interrupted, SAVE_EVERY)
+        clock = Clock()
+        save = Checkpoint(directory, identity, backend, SAVE_EVERY)
         curve = Curve(fit, test, marks, budget, undone, log)
-        with interrupted.noted(), save.rescuing(), iter(fit.stream(start=run.position)) as batches:
-            run = train(run, batches, fit.training.rule, [curve, save])
+        with save.guarding(), iter(fit.stream(start=run.position)) as batches:
+            run = train(run, batches, fit.training.update, [curve, save])
         busy = clock.cpu / clock.wall
     shutil.rmtree(directory)
     last = run.history[-1]
@@ -223,5 +219,5 @@ def train_evaluated(
         "resumed": resumed,
         "peak_bytes": peak.rss,
         "peak_anonymous_bytes": peak.anonymous,
-        "plan": fit.training.plan.state_dict(),
+        "plan": fit.training.setup.plan.state_dict(),
     }

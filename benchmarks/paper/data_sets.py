@@ -68,7 +68,7 @@ def knoi(data, rank):
         **evaluate(model, data.test),
         "samples": model.n_samples_seen_,
         "stopped": model.stopped_,
-        "undone": int(np.sum(model.history_["undone"])),
+        "undone": int(np.sum(model.history_["rolled_back"])),
     }
 
 

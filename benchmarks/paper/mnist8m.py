@@ -29,10 +29,10 @@ from rich.table import Table
 from benchmarks.fits import ExactFit, Log, evaluate, exact_fits, train_evaluated
 from benchmarks.harness import DATA, RESULTS, Cells, PeakMemory
 from benchmarks.paper import standin
-from knoi.estimators.doubly_stochastic import DoublyStochasticCCA
-from knoi.estimators.minibatch import MinibatchCCA
-from knoi.estimators.primal import FourierCCA, LinearCCA, MomentCCA, NystromCCA
-from knoi.estimators.stochastic import KNOI
+from knoi.estimators.closed_form import ClosedFormCCA, FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.dsgd import DoublyStochasticCCA
+from knoi.estimators.knoi import KNOI
+from knoi.estimators.training import StochasticCCA
 from knoi.exceptions import InputError, KnoiError
 
 NAME = "mnist8m"
@@ -84,7 +84,7 @@ class Method:
     """A line of the table: how to make its model, and at which ranks and sizes it is run."""
 
     label: str
-    make: Callable[[Any, dict[str, Any]], MomentCCA | MinibatchCCA]  # from rank and the rest
+    make: Callable[[Any, dict[str, Any]], ClosedFormCCA | StochasticCCA]  # from rank and the rest
     sizes: dict[int | None, tuple[int, ...]]  # rank -> numbers of training samples
     regs: tuple[float, ...] = ()  # of exact methods
     minutes: dict[int | None, float] = field(default_factory=dict)  # rank -> time it gets, if less
@@ -219,7 +219,7 @@ class Experiment:
             common["random_state"] = cell.seed
         model = method.make(cell.rank, common)
         views = self._load(cell.samples)
-        if isinstance(model, MomentCCA):
+        if isinstance(model, ClosedFormCCA):
             found = self._exact(model, method.regs, views)
         else:
             found = self._stochastic(model, cell, views)
@@ -249,7 +249,7 @@ class Experiment:
         return self._views[samples]
 
     def _exact(
-        self, model: MomentCCA, regs: Sequence[float], views: standin.StandIn
+        self, model: ClosedFormCCA, regs: Sequence[float], views: standin.StandIn
     ) -> dict[str, Any]:
         samples = views.X.n_rows
         sizes = [*(size for size in SUBSETS if size < samples), samples]
@@ -278,7 +278,7 @@ class Experiment:
         }
 
     def _stochastic(
-        self, model: MinibatchCCA, cell: Cell, views: standin.StandIn
+        self, model: StochasticCCA, cell: Cell, views: standin.StandIn
     ) -> dict[str, Any]:
         first = SAMPLES_PER_FEATURE * (cell.rank or 0)
         marks = [*(mark for mark in MARKS if first <= mark < cell.samples), cell.samples]

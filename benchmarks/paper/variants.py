@@ -27,8 +27,8 @@ VARIANTS = {
     "no extra directions": {"extra_directions": 0},
     "60 extra directions": {"extra_directions": 60},
     "no averaging": {"average": False},
-    "steps do not fall": {"fall": np.inf},
-    "steps fall as 2 / t": {"fall": 2.0},
+    "steps do not fall": {"lr_decay": np.inf},
+    "steps fall as 2 / t": {"lr_decay": 2.0},
     "learning rate 0.5": {"learning_rate": 0.5},
     "learning rate 2": {"learning_rate": 2.0},
     "momentum 0.9, learning rate 0.1": {"momentum": 0.9, "learning_rate": 0.1},
@@ -48,7 +48,7 @@ def measure(name, rank, to, views, budget):
     parameters = {"approximation": "nystrom"} | VARIANTS[name]
     case = Case(rank, to, parameters)
     if name == "no warm start":
-        with patch("knoi.estimators.knoi_steps.warm_start", lambda *_, **__: None):
+        with patch("knoi.estimators.knoi.warm_start", lambda *_, **__: None):
             return run_case(case, rank, to, views, budget, seed=0)
     return run_case(case, rank, to, views, budget, seed=0)
 

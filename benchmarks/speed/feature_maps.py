@@ -87,7 +87,7 @@ def measure_steps(options):
                 memory_budget=options.budget,
             )
             fit = opened.enter_context(set_up(model, X, Y))
-            rule, weights = fit.training.rule, fit.run.weights
+            rule, weights = fit.training.update, fit.run.optimizer
             with rule.engine.one_blas_thread():
                 weights, _ = rule.step(weights, X, Y)
             tasks[name] = step_of(rule, weights, X, Y)

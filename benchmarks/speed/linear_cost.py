@@ -63,7 +63,7 @@ def seconds_of(solver, rank, files, repeats, budget):
         model.fit(*files)
         best = min(best, time.perf_counter() - start)
     # A step that is undone takes no gradient: a time with many of them would flatter.
-    return {"seconds": best, "undone": sum(model.history_["undone"])}
+    return {"seconds": best, "undone": sum(model.history_["rolled_back"])}
 
 
 def main():

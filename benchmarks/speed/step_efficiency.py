@@ -22,10 +22,9 @@ from benchmarks.harness import Results, best_times
 from benchmarks.speed.linear_memmap import make_file
 from knoi import KNOI
 from knoi.engine import Threads, worker_count
-from knoi.estimators.knoi_steps import AVERAGE_FROM
+from knoi.estimators.knoi import AVERAGE_FROM
 from knoi.solvers.loop import train
-from knoi.solvers.noi import couple, descend
-from knoi.solvers.rule import project
+from knoi.solvers.noi import couple, descend, project_batch
 
 NAME = "speed_step_efficiency"
 RULES = {"published": None, "accelerated": "low_rank"}
@@ -59,13 +58,13 @@ def epoch(fit):
 
     def steps(run):
         with iter(fit.stream()) as batches:
-            run = train(run, batches, fit.training.rule, [])
-        if run.weights.shortened != 1:
-            raise RuntimeError("a step was undone: it took no gradient and must not be timed")
+            run = train(run, batches, fit.training.update, [])
+        if run.optimizer.lr_scale != 1:
+            raise RuntimeError("a step was rolled back: it took no gradient and must not be timed")
         return run
 
     run = fit.run
-    while run.weights.steps <= AVERAGE_FROM:
+    while run.optimizer.steps <= AVERAGE_FROM:
         run = steps(run)
     return lambda: steps(run)
 
@@ -81,16 +80,16 @@ def reading(fit):
 
 def parts(fit):
     """The parts of a step of one rule, as functions to time, on one minibatch in memory."""
-    rule, weights = fit.training.rule, fit.run.weights
+    rule, weights = fit.training.update, fit.run.optimizer
     with iter(fit.stream()) as batches:
         batch = next(batches)
     states = weights.x, weights.y
 
     def projected():
-        return project(rule.features, weights, (batch.x, batch.y), rule.backend, rule.engine)
+        return project_batch(rule.features, weights, (batch.x, batch.y), rule.backend, rule.engine)
 
     scores = projected()
-    coupling = couple(weights.head, scores, rule.rho)
+    coupling = couple(weights.stats, scores, rule.rho)
     R = [rule.backend.asarray(own / len(own)) for own in coupling.residuals]
     G = [work.gradient(r, rule.engine) for work, r in zip(rule.features, R, strict=True)]
     sizes = [size(0) for size in rule.step_sizes]
@@ -109,7 +108,7 @@ def parts(fit):
 
     return {
         "project": projected,
-        "couple": lambda: couple(weights.head, scores, rule.rho),
+        "couple": lambda: couple(weights.stats, scores, rule.rho),
         "gradient": gradient,
         "precondition": precondition,
         "descend": update,
@@ -153,7 +152,7 @@ def measure(options):
     return {
         "bare_seconds": seconds["bare"],
         "read_seconds": read / options.steps,
-        "keep_features": fits["published"].training.plan.keep_features,
+        "keep_features": fits["published"].training.setup.plan.keep_features,
         "workers": worker_count(None),
         "rules": {
             name: {

@@ -10,13 +10,13 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
-    "DoublyStochasticCCA": "knoi.estimators.doubly_stochastic",
-    "FourierCCA": "knoi.estimators.primal",
-    "KNOI": "knoi.estimators.stochastic",
-    "KernelCCA": "knoi.estimators.dual",
+    "DoublyStochasticCCA": "knoi.estimators.dsgd",
+    "FourierCCA": "knoi.estimators.closed_form",
+    "KNOI": "knoi.estimators.knoi",
+    "KernelCCA": "knoi.estimators.kernel_cca",
     "KnoiError": "knoi.exceptions",
-    "LinearCCA": "knoi.estimators.primal",
-    "NystromCCA": "knoi.estimators.primal",
+    "LinearCCA": "knoi.estimators.closed_form",
+    "NystromCCA": "knoi.estimators.closed_form",
     "component_correlations": "knoi.metrics",
     "cross_view_retrieval": "knoi.metrics",
     "load": "knoi.estimators",

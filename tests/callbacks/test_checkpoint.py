@@ -1,4 +1,4 @@
-"""Checkpoints: when they are written, what they give back, whom they refuse; signals noted."""
+"""Checkpoints: when they are written, what they restore, which runs they fit; signals."""
 
 import os
 import re
@@ -12,8 +12,8 @@ from knoi.arrays.backend import numpy_backend
 from knoi.callbacks.checkpoint import (
     FILE_NAME,
     Checkpoint,
-    Interrupted,
-    load_run,
+    SignalGuard,
+    load_state,
     open_directory,
     stored_identity,
 )
@@ -26,17 +26,16 @@ BACKEND = numpy_backend("float64")
 IDENTITY = {"estimator": "KNOI", "n_rows": 7, "kernel": ["rbf", None], "rows": "ab", "features": []}
 
 
-def saving(directory, interrupted=None, clock=(0.0,)):
-    """A checkpoint every ten seconds of a clock, which stands still unless it is moved on."""
-    interrupted = Interrupted() if interrupted is None else interrupted
-    return Checkpoint(directory, IDENTITY, BACKEND, interrupted, 10.0, lambda: clock[0])
+def saving(directory, clock=(0.0,)):
+    """A checkpoint every ten seconds of a clock that tests set."""
+    return Checkpoint(directory, IDENTITY, BACKEND, 10.0, now=lambda: clock[0])
 
 
 def steps_saved(directory):
     """The step of the checkpoint on disk; None if there is none."""
     if not (directory / FILE_NAME).exists():
         return None
-    return load_run(directory, IDENTITY, BACKEND).weights.steps
+    return load_state(directory, IDENTITY, BACKEND).optimizer.steps
 
 
 class TestSaving:
@@ -51,10 +50,10 @@ class TestSaving:
 
     def test_what_comes_back_is_what_was_saved(self, tmp_path):
         best = Snapshot(np.full((4, 2), 1 / 3), np.full((3, 2), np.pi), 1.5, 700)
-        history = (record(5, 1.5), record(6, float("nan"), undone=True))
+        history = (record(5, 1.5), record(6, float("nan"), rolled_back=True))
         run = run_at(12, value=0.1, history=history, best=best, stopped="converged")
         saving(tmp_path).save(run)
-        again = load_run(tmp_path, IDENTITY, BACKEND)
+        again = load_state(tmp_path, IDENTITY, BACKEND)
         np.testing.assert_equal(again.state_dict(BACKEND), run.state_dict(BACKEND))
         assert stored_identity(tmp_path) == IDENTITY
 
@@ -69,11 +68,11 @@ class TestWhoMayGoOn:
     def refused(self, directory, identity, difference):
         text = (
             f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
-            "and the data it was made with, or train anew in another directory."
+            "and the data it was made with, or use another directory for a new run."
         )
         before = (directory / FILE_NAME).read_bytes()
         with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
-            load_run(directory, identity, BACKEND)
+            load_state(directory, identity, BACKEND)
         assert (directory / FILE_NAME).read_bytes() == before
 
     def test_another_run_is_refused_and_the_checkpoint_left_alone(self, tmp_path):
@@ -96,9 +95,15 @@ class TestWhoMayGoOn:
         file = tmp_path / FILE_NAME
         write_model(file, {"class": "LinearCCA"}, {})
         text = f"{file} holds a 'LinearCCA', not a checkpoint. Name the directory of a checkpoint."
-        for read in (stored_identity, lambda path: load_run(path, IDENTITY, BACKEND)):
+        for read in (stored_identity, lambda path: load_state(path, IDENTITY, BACKEND)):
             with pytest.raises(ModelFileError, match=f"^{re.escape(text)}$"):
                 read(tmp_path)
+
+    def test_a_checkpoint_of_an_earlier_version_is_refused(self, tmp_path):
+        file = tmp_path / FILE_NAME
+        write_model(file, {"class": "Checkpoint", "identity": {}, "run": {}}, {})
+        with pytest.raises(CheckpointError, match=r"is a checkpoint of version 1, but .* Finish"):
+            stored_identity(tmp_path)
 
     def test_a_damaged_checkpoint_is_refused(self, tmp_path):
         saving(tmp_path).save(run_at(3))
@@ -107,7 +112,7 @@ class TestWhoMayGoOn:
         whole[-1] ^= 1
         file.write_bytes(whole)
         with pytest.raises(ModelFileError, match=r"truncated or altered"):
-            load_run(tmp_path, IDENTITY, BACKEND)
+            load_state(tmp_path, IDENTITY, BACKEND)
 
 
 class TestTheDirectory:
@@ -118,12 +123,12 @@ class TestTheDirectory:
 
     def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
         saving(tmp_path).save(run_at(3))
-        for name in (".knoi-0123/checkpoint.knoi", "notes.txt", "other.tmp"):
+        for name in (".knoi-0123/checkpoint.knoi", "notes.txt", "other.knoi"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("half")
         open_directory(tmp_path)
         left = sorted(path.name for path in tmp_path.iterdir())
-        assert left == [FILE_NAME, "notes.txt", "other.tmp"]
+        assert left == [FILE_NAME, "notes.txt", "other.knoi"]
         assert steps_saved(tmp_path) == 3
 
     def test_a_file_is_no_directory(self, tmp_path):
@@ -131,7 +136,7 @@ class TestTheDirectory:
         file.write_text("mine")
         text = (
             f"checkpoint={str(file)!r} is a file: wanted a directory to write checkpoints to. Name "
-            "a directory; it is made if it does not exist."
+            "a directory; it is created if it does not exist."
         )
         with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
             open_directory(file)
@@ -140,7 +145,7 @@ class TestTheDirectory:
 
 class TestErrors:
     def fail_after(self, steps, save):
-        with save.rescuing():
+        with save.guarding():
             for step in range(1, steps + 1):
                 save(run_at(step), outcome())
             raise ValueError("no row 7")
@@ -151,8 +156,8 @@ class TestErrors:
             self.fail_after(2, save)
         assert steps_saved(tmp_path) == 2
         assert raised.value.__notes__ == [
-            f"The steps until here are saved in {tmp_path}: once the cause is mended, fit with "
-            "resume=True goes on from there."
+            f"The steps so far are saved in {tmp_path}. Fix the cause, then call fit with "
+            "resume=True to continue."
         ]
 
     def test_an_error_before_the_first_step_leaves_an_older_checkpoint(self, tmp_path):
@@ -172,7 +177,7 @@ class TestErrors:
 
     def test_no_error_saves_nothing(self, tmp_path):
         save = saving(tmp_path)
-        with save.rescuing():
+        with save.guarding():
             save(run_at(1), outcome())
         assert steps_saved(tmp_path) is None
 
@@ -197,11 +202,10 @@ class TestInterrupted:
         ("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
     )
     def test_a_signal_ends_the_step_is_saved_and_acts(self, tmp_path, handlers, number, ending):
-        interrupted = Interrupted()
-        save = saving(tmp_path, interrupted=interrupted)
+        save = saving(tmp_path)
 
         def train():
-            with interrupted.noted():
+            with save.guarding():
                 save(run_at(1), outcome())
                 told(number)
                 assert steps_saved(tmp_path) is None  # the step in progress goes on
@@ -216,7 +220,7 @@ class TestInterrupted:
 
     def test_the_second_signal_acts_at_once(self, handlers):
         def train():
-            with Interrupted().noted():
+            with SignalGuard().listening():
                 told(signal.SIGTERM)
                 told(signal.SIGINT)
 
@@ -224,22 +228,22 @@ class TestInterrupted:
             train()
         assert {number: signal.getsignal(number) for number in handlers} == handlers
 
-    def test_a_signal_after_the_last_step_is_not_swallowed(self, handlers):
-        interrupted = Interrupted()
-        with interrupted.noted():
+    def test_a_signal_after_the_last_step_is_delivered(self, tmp_path, handlers):
+        save = saving(tmp_path)
+        with save.guarding():
             told(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
-                interrupted.act()
+                save.finish(run_at(4))
+        assert steps_saved(tmp_path) == 4
 
     def test_without_a_signal_there_is_nothing_to_act_on(self):
-        Interrupted().act()
+        SignalGuard().deliver()
 
     def test_the_callers_own_handler_is_what_acts(self, tmp_path, handlers):
         calls = []
         signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
-        interrupted = Interrupted()
-        save = saving(tmp_path, interrupted=interrupted)
-        with interrupted.noted():
+        save = saving(tmp_path)
+        with save.guarding():
             told(signal.SIGTERM)
             assert calls == []
             save(run_at(1), outcome())
@@ -249,8 +253,8 @@ class TestInterrupted:
 
     def test_a_signal_that_is_ignored_stays_ignored(self, handlers):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        interrupted = Interrupted()
-        with interrupted.noted():
+        interrupted = SignalGuard()
+        with interrupted.listening():
             told(signal.SIGINT)
         assert interrupted.signal is None
 
@@ -258,7 +262,7 @@ class TestInterrupted:
         found = []
 
         def listen():
-            with Interrupted().noted():
+            with SignalGuard().listening():
                 found.append({number: signal.getsignal(number) for number in handlers})
 
         thread = threading.Thread(target=listen)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from knoi.callbacks.history import COLUMNS, History, as_columns
-from knoi.callbacks.stopping import OUT_OF_TIME
+from knoi.callbacks.history import COLUMNS, OUT_OF_TIME, History, as_columns
 from tests.callbacks.runs import outcome, run_at
 
 
@@ -34,7 +33,7 @@ def test_a_record_says_where_the_run_is():
             "correlation": 1.234,
             "held_out": 1.5,
             "learning_rate": 0.25,
-            "undone": False,
+            "rolled_back": False,
         },
     )
 
@@ -58,9 +57,9 @@ def test_a_step_that_is_undone_is_recorded_and_not_judged():
     def evaluate(_weights):
         raise AssertionError("these weights are gone")
 
-    run = History(100, None, evaluate)(run_at(7), outcome(undone=True))
+    run = History(100, None, evaluate)(run_at(7), outcome(rolled_back=True))
     assert recorded(run) == [7]
-    assert run.history[0]["undone"] is True
+    assert run.history[0]["rolled_back"] is True
     assert math.isnan(run.history[0]["held_out"])
     assert run.best is None
 
@@ -78,7 +77,7 @@ def test_the_number_of_records_grows_with_the_logarithm_of_the_steps():
     run, counts = run_at(0), []
     history = History(1, None, None)
     for stop in (1_000, 4_000, 16_000, 64_000):
-        run = followed(history, range(run.weights.steps + 1, stop + 1), run)
+        run = followed(history, range(run.optimizer.steps + 1, stop + 1), run)
         counts.append(len(run.history))
     added = np.diff(counts)  # each time for four times the steps
     assert np.all(added <= 100 * math.log(4) * 1.05)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from knoi.callbacks.stopping import CONVERGED, FEWEST_RECORDS, OUT_OF_TIME, EarlyStop, TimeLimit
+from knoi.callbacks.history import CONVERGED, MIN_RECORDS, OUT_OF_TIME, EarlyStopping, TimeLimit
 from tests.callbacks.runs import outcome, record, run_at
 
 
@@ -15,7 +15,7 @@ def curve(*values):
 
 def looked_at(history, tol=0.01, step=None):
     step = history[-1]["step"] if step is None else step
-    return EarlyStop(tol)(run_at(step, history=history), outcome())
+    return EarlyStopping(tol)(run_at(step, history=history), outcome())
 
 
 RISING = curve(1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
@@ -42,18 +42,18 @@ class TestEarlyStop:
         assert looked_at(curve(1, 2, 3, 2.5, 2.4, 2.3), tol=1e-9).stopped == CONVERGED
 
     def test_few_records_say_nothing(self):
-        for n in range(1, FEWEST_RECORDS):
+        for n in range(1, MIN_RECORDS):
             assert looked_at(curve(*[1.0] * n)).stopped is None
-        assert looked_at(curve(*[1.0] * FEWEST_RECORDS)).stopped == CONVERGED
+        assert looked_at(curve(*[1.0] * MIN_RECORDS)).stopped == CONVERGED
 
     def test_nothing_is_judged_between_records(self):
         assert looked_at(FLAT, step=61).stopped is None
 
     def test_no_record_yet(self):
-        assert EarlyStop(0.01)(run_at(5), outcome()).stopped is None
+        assert EarlyStopping(0.01)(run_at(5), outcome()).stopped is None
 
     def test_undone_steps_are_no_records(self):
-        undone = tuple(record(step, math.nan, undone=True) for step in range(1, 11))
+        undone = tuple(record(step, math.nan, rolled_back=True) for step in range(1, 11))
         assert looked_at((*undone, *curve(1.0, 1.0))).stopped is None
         assert looked_at(undone).stopped is None
 
@@ -66,9 +66,9 @@ class TestEarlyStop:
 
     def test_the_rest_of_the_run_is_left_alone(self):
         run = run_at(60, history=FLAT)
-        stopped = EarlyStop(0.01)(run, outcome())
+        stopped = EarlyStopping(0.01)(run, outcome())
         assert stopped.history is run.history
-        assert stopped.weights is run.weights
+        assert stopped.optimizer is run.optimizer
         assert run.stopped is None
 
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from knoi.callbacks.progress import Progress
 
 import knoi
-from knoi.callbacks.progress import Progress
 from knoi.cli.options import METHODS, make_model
 
 FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi")

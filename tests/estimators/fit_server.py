@@ -14,7 +14,7 @@ import sys
 
 from knoi import KNOI
 from knoi.solvers import noi
-from knoi.solvers.rule import Rule
+from knoi.solvers.noi import KNOIUpdate
 
 # Small enough that even small maps have blocks to share among workers.
 noi.BLOCK_COLUMNS = 16
@@ -26,7 +26,7 @@ def say(*words):
 
 def announce_steps(announced, waiting):
     """Say when step number `announced` of this process begins; at `waiting`, wait for a signal."""
-    begun, step = [0], Rule.step
+    begun, step = [0], KNOIUpdate.step
     # Readable once a signal has come, be it before the waiting begins.
     signalled, sender = socket.socketpair()
     sender.setblocking(False)
@@ -40,7 +40,7 @@ def announce_steps(announced, waiting):
             select.select([signalled], [], [])
         return step(*args)
 
-    Rule.step = announcing
+    KNOIUpdate.step = announcing
     return sender  # which must stay open
 
 

@@ -34,7 +34,7 @@ def test_on_all_rows_it_ends_at_the_closed_form_of_the_same_features(two_views, 
     model = DoublyStochasticCCA(
         2, **same, feature_block=30 // blocks, epochs=1500, decay=np.inf, held_out=0, n_jobs=1
     ).fit(*two_views)
-    assert not any(model.history_["undone"])
+    assert not any(model.history_["rolled_back"])
     np.testing.assert_allclose(model.correlations_, exact.correlations_, atol=1e-4)
     for Z, W in zip(model.transform(*two_views), exact.transform(*two_views), strict=True):
         signs = np.sign((Z * W).sum(axis=0))
@@ -47,7 +47,7 @@ def test_it_learns_without_tuning(views):
     exact = FourierCCA(2, rank=120, paired=True, random_state=0).fit(*train)
     assert model.score(*test) > 0.8 * exact.score(*test)
     assert model.score(*test) > 2 * LinearCCA(2).fit(*train).score(*test)
-    assert not any(model.history_["undone"])
+    assert not any(model.history_["rolled_back"])
     curve = model.history_["held_out"]
     assert max(curve) > 1.5 * curve[0]
 
@@ -75,7 +75,7 @@ def test_the_history_shows_the_steps(views):
 
 def test_far_too_long_steps_are_taken_back_and_said_so(views):
     model = small(learning_rate=1e5, epochs=20).fit(*views)
-    undone = np.array(model.history_["undone"])
+    undone = np.array(model.history_["rolled_back"])
     assert 5 < undone.sum() < 40
     assert model.score(*views) > 0.7 * small(epochs=20).fit(*views).score(*views)
 

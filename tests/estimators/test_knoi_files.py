@@ -12,7 +12,7 @@ from knoi.exceptions import (
 )
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF
-from knoi.solvers.rule import Rule
+from knoi.solvers.noi import KNOIUpdate
 from tests.estimators.knoi_models import assert_equal_models, every_solver, small, views
 from tests.estimators.refusing import with_value
 
@@ -141,8 +141,8 @@ class TestCheckpoints:
         ]
         monkeypatch.setattr(training.Training, "held_out_correlation", judge)
         steps = []
-        count = Rule.step
-        monkeypatch.setattr(Rule, "step", lambda *args: (steps.append(1), count(*args))[1])
+        count = KNOIUpdate.step
+        monkeypatch.setattr(KNOIUpdate, "step", lambda *args: (steps.append(1), count(*args))[1])
         model.fit(X, Y, resume=True)
         assert len(steps) == 138 - 99
         assert_equal_models(model, small(**params).fit(X, Y))

@@ -14,7 +14,7 @@ import pytest
 from knoi import KNOI
 from knoi.arrays.backend import numpy_backend
 from knoi.engine import Serial
-from knoi.estimators import stochastic
+from knoi.estimators import training
 from knoi.estimators.plan import Request, Sizes, make_plan
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
@@ -177,12 +177,12 @@ class TestThePlan:
 def test_the_budget_holds(solver, budget, kept, monkeypatch):
     plans = []
     monkeypatch.setattr(
-        stochastic, "make_plan", lambda *args: (plans.append(make_plan(*args)), plans[-1])[1]
+        training, "make_plan", lambda *args: (plans.append(make_plan(*args)), plans[-1])[1]
     )
     # Samples that no plan counts are made small against the budget, as they are at full size.
     monkeypatch.setattr(precondition, "SAMPLE_ROWS", 300)
     monkeypatch.setattr(warm_start, "FEATURES", 100)
-    monkeypatch.setattr("knoi.estimators.parameters.WIDTH_SAMPLE", 400)
+    monkeypatch.setattr("knoi.estimators.maps.WIDTH_SAMPLE", 400)
     rng = np.random.default_rng(0)
     X, Y = (rng.standard_normal((12_000, 8), dtype=np.float32) for _ in range(2))
     model = KNOI(

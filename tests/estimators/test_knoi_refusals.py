@@ -103,7 +103,7 @@ PARAMETERS = [
     ({"held_out": -0.1}, InputError, "held_out=-0.1: wanted a number from 0 to below 1."),
     ({"learning_rate": 0}, InputError, "learning_rate=0: wanted a finite number > 0."),
     ({"learning_rate": np.nan}, InputError, "learning_rate=nan: wanted a finite number > 0."),
-    ({"fall": 0.0}, InputError, "fall=0.0: wanted a number > 0."),
+    ({"lr_decay": 0.0}, InputError, "lr_decay=0.0: wanted a number > 0."),
     ({"weight_decay": -1e-7}, InputError, "weight_decay=-1e-07: wanted a finite number >= 0."),
     ({"average": 1}, InputTypeError, "average=1: wanted True or False."),
     ({"extra_directions": -1}, InputError, "extra_directions=-1: wanted a whole number >= 0."),
@@ -142,7 +142,7 @@ class TestRefusals:
         def work(*_):
             raise AssertionError("too late")
 
-        monkeypatch.setattr("knoi.estimators.stochastic.fit_maps", work)
+        monkeypatch.setattr("knoi.estimators.knoi.fit_maps", work)
         with pytest.raises(InputError):
             small(**params).fit(*views(200))
 

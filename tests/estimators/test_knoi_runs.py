@@ -79,7 +79,7 @@ class TestHowLong:
             def __call__(self, run, outcome):
                 return run if run.weights.steps < 75 else replace(run, stopped="out of time")
 
-        monkeypatch.setattr("knoi.estimators.minibatch.TimeLimit", EndAt)
+        monkeypatch.setattr("knoi.estimators.training.TimeLimit", EndAt)
         monkeypatch.setattr(training.Training, "held_out_correlation", favourite)
         ended = small(epochs=6, tol=None, max_time=1).fit(*data)
         assert ended.history_["step"] == [25, 50, 75]
@@ -92,7 +92,7 @@ class TestHowLong:
         assert history["samples"] == [60 * step for step in history["step"]]
         assert np.all(np.diff(history["seconds"]) >= 0)
         assert np.isfinite(history["held_out"]).all()
-        assert not any(history["undone"])
+        assert not any(history["rolled_back"])
 
 
 class TestProgress:

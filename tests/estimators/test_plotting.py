@@ -217,7 +217,7 @@ def test_the_learning_curve_shows_the_history(stochastic):
 def test_undone_steps_are_marked(stochastic, tmp_path):
     stochastic.save(tmp_path / "m.knoi")
     model = load(tmp_path / "m.knoi")
-    model.history_["undone"][0] = True
+    model.history_["rolled_back"][0] = True
     axes = model.plot_learning_curve()
     assert lines(axes)["step undone"].get_xdata()[0] == model.history_["samples"][0]
     assert len(lines(axes)["minibatch"].get_xdata()) == len(model.history_["samples"]) - 1
@@ -233,7 +233,7 @@ def test_the_history_is_ready_for_a_data_frame(stochastic):
     frame = pandas.DataFrame(stochastic.history_)
     assert len(frame) == len(stochastic.history_["step"]) > 0
     assert frame["samples"].is_monotonic_increasing
-    assert frame["undone"].dtype == bool
+    assert frame["rolled_back"].dtype == bool
     assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
 
 

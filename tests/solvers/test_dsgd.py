@@ -13,9 +13,9 @@ from knoi.exceptions import InputError
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
-from knoi.solvers.dsgd import BlockRule, Decay, aligned, couple
-from knoi.solvers.noi import MinibatchFeatures, ViewState
-from knoi.solvers.rule import SHORTENING, Weights
+from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned, couple_scores
+from knoi.solvers.loop import LR_CUT, OptimizerState, ViewState
+from knoi.solvers.noi import MinibatchFeatures
 from tests.oracles.cca import inverse_root, linear_cca
 from tests.oracles.dsgd import dsgd
 
@@ -39,7 +39,7 @@ def minibatches(two_views):
 
 def weights_of(U, V, backend):
     x, y = (ViewState(backend.asarray(W), backend.zeros(W.shape)) for W in (U, V))
-    return Weights(x, y)
+    return OptimizerState(x, y)
 
 
 def make_rule(maps, *, n_blocks=1, backend=None, engine=None, keep=False, rate=1.0, **changes):
@@ -47,11 +47,11 @@ def make_rule(maps, *, n_blocks=1, backend=None, engine=None, keep=False, rate=1
     x, y = (MinibatchFeatures(one.to(backend), BATCH, backend, keep=keep) for one in maps)
     blocks = [one.slices(one.rank // n_blocks) for one in maps]
     given = {
-        "step_sizes": (Decay(rate, np.inf),) * 2,
+        "step_sizes": (DecayingStepSize(rate, np.inf),) * 2,
         "ridge": (0.0, 0.0),
         "n_components": L,
     } | changes
-    return BlockRule((x, y), tuple(blocks), backend=backend, engine=engine or Serial(), **given)
+    return DSGDUpdate((x, y), tuple(blocks), backend=backend, engine=engine or Serial(), **given)
 
 
 def start(maps, rows):
@@ -81,7 +81,7 @@ def test_steps_are_the_formulas(
     monkeypatch.setattr(noi, "BLOCK_COLUMNS", 5)
     monkeypatch.setattr(noi, "TILE_ROWS", 16)
     U, V = start(maps, minibatches[0])
-    sizes = (Decay(0.3, 6.0), Decay(0.3, 6.0))
+    sizes = (DecayingStepSize(0.3, 6.0), DecayingStepSize(0.3, 6.0))
     rule = make_rule(
         maps,
         n_blocks=n_blocks,
@@ -92,7 +92,7 @@ def test_steps_are_the_formulas(
         ridge=ridge,
     )
     found, outcomes = run(rule, weights_of(U, V, backend), minibatches)
-    assert not any(outcome.undone for outcome in outcomes)
+    assert not any(outcome.rolled_back for outcome in outcomes)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     rx, ry = ridge
     wanted = dsgd(features, U, V, eta=0.3, t0=6.0, n_blocks=n_blocks, rx=rx, ry=ry)
@@ -118,12 +118,12 @@ def test_on_all_rows_it_ends_at_exact_regularised_cca(n_blocks, maps, two_views)
         maps,
         n_blocks=n_blocks,
         ridge=ridge,
-        step_sizes=tuple(Decay(rate / 2, np.inf) for rate in rates),
+        step_sizes=tuple(DecayingStepSize(rate / 2, np.inf) for rate in rates),
     )
     weights, outcomes = run(
         rule, weights_of(*start(maps, two_views), numpy_backend()), [two_views] * 1500
     )
-    assert not any(outcome.undone for outcome in outcomes)
+    assert not any(outcome.rolled_back for outcome in outcomes)
     U, V = weights.x.U, weights.y.U
     exact_U, exact_V, correlations = linear_cca(*features, L, *ridge)
     constraint = U.T @ B[0] @ U + V.T @ B[1] @ V
@@ -142,13 +142,13 @@ def test_too_long_steps_are_undone_and_shortened_until_they_are_not(maps, miniba
     rule = make_rule(maps, n_blocks=4, rate=1e4 * unit)
     begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
     weights, outcomes = run(rule, begun, minibatches * 40)
-    undone = [outcome.undone for outcome in outcomes]
+    undone = [outcome.rolled_back for outcome in outcomes]
     assert any(undone[:5])
     assert not any(undone[-100:])
-    assert weights.shortened == SHORTENING ** sum(undone)
+    assert weights.lr_scale == LR_CUT ** sum(undone)
     rates = [outcome.learning_rate for outcome in outcomes]
     cuts = np.cumsum([0, *undone[:-1]])
-    np.testing.assert_allclose(rates, 1e4 * unit * SHORTENING**cuts, rtol=1e-12)
+    np.testing.assert_allclose(rates, 1e4 * unit * LR_CUT**cuts, rtol=1e-12)
     first, last = outcomes[0].correlation, np.mean([o.correlation for o in outcomes[-40:]])
     assert last > 1.1 * first
     assert np.isfinite(weights.x.U).all()
@@ -160,11 +160,11 @@ def test_scores_that_are_no_numbers_take_the_step_back(maps, minibatches):
     weights, _ = run(rule, begun, minibatches[:3])
     spoiled = replace(weights, y=replace(weights.y, U=weights.y.U * np.nan))
     after, outcome = rule.step(spoiled, *minibatches[3])
-    assert outcome.undone
+    assert outcome.rolled_back
     assert np.isnan(outcome.correlation)
-    np.testing.assert_array_equal(after.y.U, weights.anchor.V)
+    np.testing.assert_array_equal(after.y.U, weights.last_good.V)
     with pytest.raises(InputError, match=r"^the features of the first minibatch are not finite or"):
-        rule.step(replace(spoiled, anchor=None), *minibatches[3])
+        rule.step(replace(spoiled, last_good=None), *minibatches[3])
 
 
 def test_a_step_leaves_the_weights_before_it_alone(maps, minibatches, backend):
@@ -183,7 +183,7 @@ def test_the_start_meets_the_constraint_and_its_multipliers_are_positive(maps, m
     P, Q = maps[0].transform(x) @ U, maps[1].transform(y) @ V
     S = np.cov(P.T, bias=True) + np.cov(Q.T, bias=True)
     np.testing.assert_allclose(S, np.eye(L), atol=1e-10)
-    coupling, C = couple((P, Q))
+    coupling, C = couple_scores((P, Q))
     np.testing.assert_allclose(C, np.diag(coupling.correlations), atol=1e-10)
     np.testing.assert_allclose(coupling.loss, L - coupling.correlations.sum())
 
@@ -194,10 +194,10 @@ def test_weights_that_outgrow_the_constraint_are_no_place_to_go_back_to(maps, mi
     weights, _ = run(rule, begun, minibatches[:2])
     x, y = (replace(view, U=3 * view.U) for view in (begun.x, begun.y))
     grown, outcome = rule.step(replace(weights, x=x, y=y), *minibatches[0])
-    assert not outcome.undone  # the views agree as well as ever
-    assert grown.anchor is weights.anchor
+    assert not outcome.rolled_back  # the views agree as well as ever
+    assert grown.last_good is weights.last_good
     same, _ = rule.step(replace(weights, x=begun.x, y=begun.y), *minibatches[0])
-    assert same.anchor is not weights.anchor
+    assert same.last_good is not weights.last_good
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -221,9 +221,9 @@ def test_a_part_of_the_gradient_is_that_part(keep, engine, two_views, monkeypatc
 
 
 def test_the_step_is_half_as_long_after_so_many_steps():
-    sizes = Decay(0.6, 50.0)
+    sizes = DecayingStepSize(0.6, 50.0)
     assert [sizes(t) for t in (0, 50, 100)] == pytest.approx([0.6, 0.3, 0.2])
-    assert Decay(0.6, np.inf)(10**9) == 0.6
+    assert DecayingStepSize(0.6, np.inf)(10**9) == 0.6
 
 
 def test_the_ridge_counts_in_the_covariance_of_scores(maps):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from knoi.arrays.backend import numpy_backend
 from knoi.exceptions import InputError
-from knoi.solvers.moments import Moments
+from knoi.solvers.exact import Moments
 
 
 def moments_of(X, Y, cuts, backend):

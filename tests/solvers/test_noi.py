@@ -12,9 +12,9 @@ from knoi.engine import Serial
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
-from knoi.solvers.noi import Head, MinibatchFeatures, ViewState, couple, inverse_root
+from knoi.solvers.loop import OptimizerState, RunningStats, ViewState
+from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize, couple, inverse_root
 from knoi.solvers.precondition import plain
-from knoi.solvers.rule import Rule, StepSize, Weights
 from tests.oracles.cca import linear_cca
 from tests.oracles.knoi import knoi
 
@@ -53,14 +53,14 @@ def published(maps, backend, engine=None, *, keep=True, rho=0.0, batch_size=BATC
         "n_components": L,
         "average_from": None,
     } | changes
-    return Rule(
+    return KNOIUpdate(
         (x, y), (plain, plain), rho=rho, backend=backend, engine=engine or Serial(), **given
     )
 
 
 def weights_of(U, V, backend):
     x, y = (ViewState(backend.asarray(W), backend.zeros(W.shape)) for W in (U, V))
-    return Weights(x, y)
+    return OptimizerState(x, y)
 
 
 def run(rule, weights, minibatches):
@@ -86,7 +86,7 @@ def test_steps_are_algorithm_1(blocks, keep, rho, engine, backend, maps, minibat
     rule = published(maps, backend, engine, keep=keep, rho=rho)
     assert (len(rule.features[0]._blocks) > 1) == (blocks == "many blocks")
     found, outcomes = run(rule, weights_of(U, V, backend), minibatches)
-    assert not any(outcome.undone for outcome in outcomes)
+    assert not any(outcome.rolled_back for outcome in outcomes)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     wanted = knoi(features, U, V, eta=0.2, mu=0.5, rho=rho, decay=1e-2)
     for state, want in zip((found.x, found.y), wanted, strict=True):
@@ -131,7 +131,7 @@ def test_a_step_leaves_the_weights_before_it_as_they_were(backend, maps, minibat
     rule.step(before, *minibatches[0])
     np.testing.assert_array_equal(backend.to_numpy(before.x.U), U)
     np.testing.assert_array_equal(backend.to_numpy(before.y.U), V)
-    assert before.head.covariances is None
+    assert before.stats.covariances is None
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.25, 0.9])
@@ -144,11 +144,11 @@ def test_rho_weights_the_old_estimate(rho, backend, maps, minibatches):
         first, second = (outcome.scores[v] for outcome in outcomes)
         old_mean, new_mean = first.mean(0), second.mean(0)
         mean = rho * old_mean + (1 - rho) * new_mean
-        np.testing.assert_allclose(weights.head.means[v], mean, rtol=1e-12)
+        np.testing.assert_allclose(weights.stats.means[v], mean, rtol=1e-12)
         old = np.cov(first.T, bias=True)
         new = (second - mean).T @ (second - mean) / BATCH
         assert np.trace(new) > 10 * np.trace(old)
-        found = weights.head.covariances[v]
+        found = weights.stats.covariances[v]
         np.testing.assert_allclose(found, rho * old + (1 - rho) * new, rtol=1e-10)
 
 
@@ -157,11 +157,11 @@ def test_rho_0_forgets_all_before_this_minibatch(maps, minibatches):
     U, V = start(maps)
     _, (*_, last) = run(published(maps, backend), weights_of(U, V, backend), minibatches)
     rng = np.random.default_rng(9)
-    elsewhere = Head((rng.random(L), rng.random(L)), (np.eye(L), 100 * np.eye(L)))
-    with_past, alone = (couple(head, last.scores, 0.0) for head in (elsewhere, Head()))
+    elsewhere = RunningStats((rng.random(L), rng.random(L)), (np.eye(L), 100 * np.eye(L)))
+    with_past, alone = (couple(head, last.scores, 0.0) for head in (elsewhere, RunningStats()))
     for v in (0, 1):
-        np.testing.assert_array_equal(with_past.head.means[v], alone.head.means[v])
-        np.testing.assert_array_equal(with_past.head.covariances[v], alone.head.covariances[v])
+        np.testing.assert_array_equal(with_past.stats.means[v], alone.stats.means[v])
+        np.testing.assert_array_equal(with_past.stats.covariances[v], alone.stats.covariances[v])
         np.testing.assert_array_equal(with_past.residuals[v], alone.residuals[v])
 
 
@@ -173,7 +173,7 @@ def test_reported_loss_and_correlations_are_those_of_the_scores(maps, minibatche
     P, Q = (phi.transform(x) @ W for phi, x, W in zip(maps, minibatches[0], (U, V), strict=True))
     correlations = linear_cca(P, Q, L)[2]
     assert outcome.correlation == pytest.approx(correlations[:2].sum(), rel=1e-10)
-    residuals = couple(Head(), (P, Q), 0.0).residuals
+    residuals = couple(RunningStats(), (P, Q), 0.0).residuals
     squares = [np.square(R).sum(axis=1).mean() for R in residuals]
     assert outcome.loss == pytest.approx(np.mean(squares), rel=1e-12)
 
@@ -243,7 +243,7 @@ def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
         random_state=seed,
         n_jobs=n_jobs,
     ).fit(X, Y)
-    assert not any(model.history_["undone"])
+    assert not any(model.history_["rolled_back"])
     assert model.n_samples_seen_ == 3 * 4 * 60
 
     U, V = (

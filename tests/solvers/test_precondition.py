@@ -11,8 +11,8 @@ from knoi.engine import Serial, Threads
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF, Linear
 from knoi.solvers import precondition
-from knoi.solvers.noi import MinibatchFeatures
-from knoi.solvers.precondition import Columns, LowRank, largest_curvature, plain
+from knoi.solvers.noi import MinibatchFeatures, largest_curvature
+from knoi.solvers.precondition import Columns, LowRank, plain
 from tests.oracles.kernels import gram, rbf
 
 WIDTH, BATCH = 4.0, 50

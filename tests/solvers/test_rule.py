@@ -15,9 +15,17 @@ from knoi.exceptions import InputError
 from knoi.features import Identity, RandomFourier
 from knoi.kernels import RBF
 from knoi.persistence import flatten_state, unflatten_state
-from knoi.solvers.noi import Head, MinibatchFeatures, ViewState
+from knoi.solvers.loop import (
+    COLLAPSED,
+    LR_CUT,
+    LastGood,
+    OptimizerState,
+    RunningStats,
+    ViewState,
+    collapsed,
+)
+from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize
 from knoi.solvers.precondition import plain
-from knoi.solvers.rule import COLLAPSED, SHORTENING, Anchor, Rule, StepSize, Weights, collapsed
 
 RANK, BATCH = 40, 200
 
@@ -37,7 +45,7 @@ def make_rule(views, *, rate=0.5, L=3, backend=None, maps=None, **changes):
     maps = maps or [fourier(view) for view in views]
     x, y = (MinibatchFeatures(one.to(backend), BATCH, backend, keep=True) for one in maps)
     given = {"rho": 0.0, "momentum": 0.5, "weight_decay": 0.0, "average_from": None} | changes
-    return Rule(
+    return KNOIUpdate(
         (x, y),
         (plain, plain),
         (StepSize(rate, None),) * 2,
@@ -52,7 +60,7 @@ def random_weights(L=3, rank=RANK, backend=None):
     backend = backend or numpy_backend()
     rng = np.random.default_rng(0)
     U, V = (backend.asarray(rng.standard_normal((rank, L))) for _ in range(2))
-    return Weights(ViewState(U, U * 0), ViewState(V, V * 0))
+    return OptimizerState(ViewState(U, U * 0), ViewState(V, V * 0))
 
 
 def minibatches(views, n):
@@ -78,13 +86,13 @@ def test_far_too_long_steps_are_undone_and_shortened_until_they_are_not(L, views
     """With one direction the views agree as well as ever while the weights grow without bound."""
     rule = make_rule(views, rate=1e3, L=L, momentum=0.9)
     passed, outcomes = run(rule, random_weights(L), views, 300)
-    undone = [outcome.undone for outcome in outcomes]
+    undone = [outcome.rolled_back for outcome in outcomes]
     assert undone[1]  # at once, by the first minibatch that sees what the step did
     assert not any(undone[-100:])  # and then it learns
     assert np.mean([outcome.correlation for outcome in outcomes[-100:]]) > 0.7 * L
     cuts = np.cumsum([0, *undone[:-1]])
     rates = [outcome.learning_rate for outcome in outcomes]
-    np.testing.assert_allclose(rates, 1e3 * SHORTENING**cuts, rtol=1e-12)
+    np.testing.assert_allclose(rates, 1e3 * LR_CUT**cuts, rtol=1e-12)
     for weights in passed:
         assert np.isfinite(weights.x.U).all()
         assert np.isfinite(weights.y.U).all()
@@ -93,22 +101,22 @@ def test_far_too_long_steps_are_undone_and_shortened_until_they_are_not(L, views
 def test_divergence_does_not_take_the_anchor_along(views):
     rule = make_rule(views, rate=1e3, L=1, momentum=0.9)
     passed, outcomes = run(rule, random_weights(1), views, 100)
-    assert max(w.anchor.loss for w in passed) <= max(1, 1.5 * outcomes[0].loss)
+    assert max(w.last_good.loss for w in passed) <= max(1, 1.5 * outcomes[0].loss)
 
 
 def test_undoing_goes_back_to_the_anchor_at_rest(backend, views):
     rule = make_rule(views, rate=1e3, backend=backend, average_from=0)
     passed, outcomes = run(rule, random_weights(backend=backend), views, 2)
-    assert [outcome.undone for outcome in outcomes] == [False, True]
+    assert [outcome.rolled_back for outcome in outcomes] == [False, True]
     before, after = passed
-    for state, anchor in ((after.x, before.anchor.U), (after.y, before.anchor.V)):
+    for state, anchor in ((after.x, before.last_good.U), (after.y, before.last_good.V)):
         np.testing.assert_array_equal(backend.to_numpy(state.U), backend.to_numpy(anchor))
         assert not backend.to_numpy(state.velocity).any()
-    assert after.head == Head()
+    assert after.stats == RunningStats()
     assert after.average is None
-    assert after.averaged == 0
-    assert after.anchor.correlation is None
-    assert after.shortened == SHORTENING
+    assert after.n_averaged == 0
+    assert after.last_good.correlation is None
+    assert after.lr_scale == LR_CUT
     assert (after.steps, after.samples) == (2, 2 * BATCH)
 
 
@@ -117,7 +125,7 @@ def trained(views, L=3):
     rule = make_rule(views, L=L, maps=(Identity(5), Identity(4)), rate=0.05)
     rng = np.random.default_rng(0)
     U, V = rng.standard_normal((5, L)), rng.standard_normal((4, L))
-    start = Weights(ViewState(U, 0 * U), ViewState(V, 0 * V))
+    start = OptimizerState(ViewState(U, 0 * U), ViewState(V, 0 * V))
     passed, outcomes = run(rule, start, views, 60)
     assert outcomes[-1].correlation > 0.7 * L
     return rule, passed[-1]
@@ -147,23 +155,23 @@ def test_a_bad_step_is_told_from_a_good_one(change, bad, L, views):
     with np.errstate(all="ignore"):
         x, y = next(minibatches(views, 1))
         after, outcome = rule.step(spoiled(weights, change), x, y)
-    assert outcome.undone == bad
-    assert (after.shortened < weights.shortened) == bad
+    assert outcome.rolled_back == bad
+    assert (after.lr_scale < weights.lr_scale) == bad
 
 
 @pytest.mark.parametrize("L", [1, 3])
 def test_views_that_fell_apart_are_a_collapse(L, views):
     rule, weights = trained(views, L)
     x, y = next(minibatches(views, 1))
-    assert not rule.step(weights, x, y)[1].undone
-    assert rule.step(weights, x, y[::-1])[1].undone
+    assert not rule.step(weights, x, y)[1].rolled_back
+    assert rule.step(weights, x, y[::-1])[1].rolled_back
 
 
 def test_directions_that_fell_together_are_a_collapse(views):
     rule, weights = trained(views)
     alike = spoiled(weights, lambda U: U[:, :1] * np.ones(3))
     _, outcome = rule.step(alike, *next(minibatches(views, 1)))
-    assert outcome.undone
+    assert outcome.rolled_back
 
 
 def test_chance_alone_undoes_nothing(views):
@@ -173,7 +181,7 @@ def test_chance_alone_undoes_nothing(views):
         _, outcomes = run(make_rule(unrelated, rate=0.1, L=L), random_weights(L), unrelated, 200)
         found = [outcome.correlation for outcome in outcomes]
         assert min(found) < 0.5 * max(found)
-        assert not any(outcome.undone for outcome in outcomes)
+        assert not any(outcome.rolled_back for outcome in outcomes)
 
 
 def test_smoothed_means_do_not_pass_for_correlation(views):
@@ -182,7 +190,7 @@ def test_smoothed_means_do_not_pass_for_correlation(views):
     rule = make_rule(views, maps=maps, rate=1e-9, rho=0.5)
     rng = np.random.default_rng(0)
     U, V = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
-    weights = Weights(ViewState(U, 0 * U), ViewState(V, 0 * V))
+    weights = OptimizerState(ViewState(U, 0 * U), ViewState(V, 0 * V))
     x, y = next(minibatches(views, 1))
     weights, first = rule.step(weights, x, y)
     _, second = rule.step(weights, x + 100, y + 100)
@@ -194,7 +202,7 @@ def test_smoothed_means_do_not_pass_for_correlation(views):
     [(2.0, False), (0.9, False), (0.89, True), (0.0, True), (float("nan"), True)],
 )
 def test_collapse_is_half_the_correlation_less_what_chance_may_do(correlation, bad):
-    anchor = Anchor(None, None, 2.0, 0.1, 1.0)
+    anchor = LastGood(None, None, 2.0, 0.1, 1.0)
     assert collapsed(correlation, anchor) == bad
     assert not collapsed(correlation, None)
     assert not collapsed(correlation, replace(anchor, correlation=None))
@@ -214,7 +222,7 @@ def test_weights_survive_their_state_bit_for_bit(steps, backend, views):
     passed, _ = run(rule, start, views, steps) if steps else ([start], [])
     plain_part, tensors = flatten_state(passed[-1].state_dict(backend))
     stored = unflatten_state(json.loads(json.dumps(plain_part)), tensors)
-    again = Weights.from_state_dict(stored, backend)
+    again = OptimizerState.from_state_dict(stored, backend)
     assert_same(again, passed[-1])
     straight, _ = run(rule, start, views, steps + 5)
     resumed, _ = run(rule, again, views, 5, skip=steps)
@@ -224,8 +232,8 @@ def test_weights_survive_their_state_bit_for_bit(steps, backend, views):
 def test_a_run_that_was_just_undone_survives_too(backend, views):
     rule = make_rule(views, backend=backend, rate=1e3)
     passed, outcomes = run(rule, random_weights(backend=backend), views, 2)
-    assert outcomes[-1].undone
-    again = Weights.from_state_dict(passed[-1].state_dict(backend), backend)
+    assert outcomes[-1].rolled_back
+    again = OptimizerState.from_state_dict(passed[-1].state_dict(backend), backend)
     assert_same(again, passed[-1])
 
 
@@ -271,9 +279,9 @@ def test_the_average_weighs_iterates_by_the_square_of_their_number(backend, view
         averaged = passed[4:t] or [weights]
         for v in (0, 1):
             want = explicit_average([backend.to_numpy((w.x, w.y)[v].U) for w in averaged])
-            np.testing.assert_allclose(backend.to_numpy(weights.result[v]), want, rtol=1e-10)
+            np.testing.assert_allclose(backend.to_numpy(weights.weights[v]), want, rtol=1e-10)
     assert passed[3].average is None
-    assert passed[-1].averaged == 8
+    assert passed[-1].n_averaged == 8
 
 
 def test_averaging_begins_anew_after_an_undone_step(views):
@@ -282,11 +290,11 @@ def test_averaging_begins_anew_after_an_undone_step(views):
     undone, outcome = rule.step(
         spoiled(passed[-1], lambda U: 1e4 * U), *next(minibatches(views, 1))
     )
-    assert outcome.undone
+    assert outcome.rolled_back
     later, outcomes = run(rule, undone, views, 5, skip=61)
-    assert not any(outcome.undone for outcome in outcomes)
+    assert not any(outcome.rolled_back for outcome in outcomes)
     want = explicit_average([weights.x.U for weights in later])
-    np.testing.assert_allclose(later[-1].result[0], want, rtol=1e-10)
+    np.testing.assert_allclose(later[-1].weights[0], want, rtol=1e-10)
 
 
 @pytest.mark.parametrize("L", [1, 3])
@@ -300,7 +308,7 @@ def test_a_learning_rate_far_too_large_is_cut_and_collapses_nothing(precondition
             rank=400,
             precondition=precondition,
             learning_rate=learning_rate,
-            fall=np.inf,  # falling steps would soon be short enough by themselves
+            lr_decay=np.inf,  # falling steps would soon be short enough by themselves
             batch_size=BATCH,
             epochs=10,
             random_state=0,
@@ -308,8 +316,8 @@ def test_a_learning_rate_far_too_large_is_cut_and_collapses_nothing(precondition
         ).fit(X[:1600], Y[:1600])
 
     usual, hasty = fit(None), fit(50.0)
-    assert not any(usual.history_["undone"])
-    assert any(hasty.history_["undone"])
+    assert not any(usual.history_["rolled_back"])
+    assert any(hasty.history_["rolled_back"])
     rates = hasty.history_["learning_rate"]
     assert rates[-1] < 0.5 * rates[0]
     assert np.all(np.diff(rates) <= 0)

@@ -12,8 +12,7 @@ from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.metrics import total_correlation
 from knoi.solvers import warm_start as module
-from knoi.solvers.exact import solve_primal
-from knoi.solvers.moments import Moments
+from knoi.solvers.exact import Moments, solve_primal
 from knoi.solvers.warm_start import REGULARISERS, rows_wanted, warm_start
 
 ROWS, DIRECTIONS = 1500, 3

@@ -1,7 +1,7 @@
-"""Checkpoints: the whole run in one file, written atomically, every so often and when told to end.
+"""Checkpoints: the training state in one file, written now and then and when a signal comes.
 
-A checkpoint carries the `identity` of its run, what must be equal for it to go on: parameters,
-data, feature maps. A run goes on only from a checkpoint that is its own.
+A checkpoint carries the `identity` of its run: parameters, plan and fingerprints of data and
+feature maps. A run resumes only from a checkpoint with the same identity.
 """
 
 import os
@@ -18,29 +18,30 @@ from knoi.arrays.backend import Backend
 from knoi.exceptions import CheckpointError, ModelFileError
 from knoi.fileio import remove_unfinished
 from knoi.persistence import flatten_state, read_model, unflatten_state, write_model
-from knoi.solvers.loop import Run
-from knoi.solvers.rule import Outcome
+from knoi.solvers.loop import StepResult, TrainingState
 
 FILE_NAME = "checkpoint.knoi"
-# Entries of an identity that stand for the data itself: fingerprints, which would tell nobody much.
+# Entries of an identity that are fingerprints of data: their values would tell a user nothing.
 DIGESTS = ("rows", "features")
+# Number of the layout of a checkpoint, besides that of the file format.
+VERSION = 2
 _CLASS = "Checkpoint"
 
 
-class Interrupted:
-    """Takes note of Ctrl-C and SIGTERM, so that a step ends and is saved before the process does.
+class SignalGuard:
+    """Delay Ctrl-C and SIGTERM until the current step is done and saved.
 
-    Outside the main thread, where Python lets no one listen, nothing is noted and signals act as
-    they would; so does a signal that the process ignores, or whose handler is not Python's.
+    Outside the main thread, where Python allows no handlers, signals act at once. So does a signal
+    that the process ignores or whose handler is not Python's.
     """
 
     def __init__(self) -> None:
-        self.signal: int | None = None
+        self.signal: int | None = None  # the signal that came, if any
         self._before: dict[int, Any] = {}
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Listen for the length of a `with` block."""
+    def listening(self) -> Iterator[None]:
+        """Handle signals within a `with` block."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -52,28 +53,28 @@ class Interrupted:
         }
         try:
             for number in self._before:
-                signal.signal(number, self._note)
+                signal.signal(number, self._handle)
             yield
         finally:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
-    def _note(self, number: int, _frame: Any) -> None:
-        again, self.signal = self.signal is not None, number
-        if again:  # asked twice: at once
-            self.act()
+    def _handle(self, number: int, _frame: Any) -> None:
+        second, self.signal = self.signal is not None, number
+        if second:  # do not wait for the step
+            self.deliver()
 
-    def act(self) -> None:
-        """Do what the noted signal, if any, would have done.
+    def deliver(self) -> None:
+        """Do what the delayed signal, if any, would have done.
 
         Ctrl-C raises KeyboardInterrupt and SIGTERM exits with its code, unless the caller has
-        handlers of its own: those are called, and if they return, so does this.
+        installed handlers: those are called, and if they return, so does this.
         """
         number, self.signal = self.signal, None
         if number is None:
             return
         handler = self._before.get(number, signal.SIG_DFL)
-        if callable(handler):  # Python's own for Ctrl-C raises KeyboardInterrupt
+        if callable(handler):  # Python's handler of Ctrl-C raises KeyboardInterrupt
             handler(number, None)
         else:
             raise SystemExit(128 + number)
@@ -81,65 +82,71 @@ class Interrupted:
 
 @dataclass
 class Checkpoint:
-    """Saves the run to `directory` every `seconds`, and before a signal ends it."""
+    """Save the training state to `directory` every `seconds`, and before a signal ends the run."""
 
     directory: Path
     identity: Mapping[str, Any]
     backend: Backend
-    interrupted: Interrupted
     seconds: float
+    signals: SignalGuard = field(default_factory=SignalGuard)
     now: Callable[[], float] = monotonic
-    _saved: float = field(init=False)
-    _unsaved: Run | None = field(default=None, init=False)
+    _saved_at: float = field(init=False)
+    _unsaved: TrainingState | None = field(default=None, init=False)
     _has_saved: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._saved = self.now()
+        self._saved_at = self.now()
 
-    def __call__(self, run: Run, outcome: Outcome) -> Run:
-        """Save if it is time to; end the process if it was told to."""
-        self._unsaved = run
-        told = self.interrupted.signal is not None
-        if told or self.now() - self._saved >= self.seconds:
-            self.save(run)
-        if told:
-            self.interrupted.act()
-        return run
+    def __call__(self, state: TrainingState, result: StepResult) -> TrainingState:
+        """Save if a checkpoint is due; then deliver a delayed signal."""
+        self._unsaved = state
+        signalled = self.signals.signal is not None
+        if signalled or self.now() - self._saved_at >= self.seconds:
+            self.save(state)
+        if signalled:
+            self.signals.deliver()
+        return state
 
-    def save(self, run: Run) -> None:
-        """Write the run, whole or not at all."""
-        plain, tensors = flatten_state(run.state_dict(self.backend))
-        header = {"class": _CLASS, "identity": self.identity, "run": plain}
+    def save(self, state: TrainingState) -> None:
+        """Write the state, complete or not at all."""
+        plain, tensors = flatten_state(state.state_dict(self.backend))
+        header = {"class": _CLASS, "version": VERSION, "identity": self.identity, "state": plain}
         write_model(self.directory / FILE_NAME, header, tensors)
-        self._saved, self._unsaved, self._has_saved = self.now(), None, True
+        self._saved_at, self._unsaved, self._has_saved = self.now(), None, True
+
+    def finish(self, state: TrainingState) -> None:
+        """Save the end of the run; deliver a signal that came after the last step."""
+        self.save(state)
+        self.signals.deliver()
 
     @contextmanager
-    def rescuing(self) -> Iterator[None]:
-        """Save the steps taken if an error ends the `with` block, and say so in a note to it."""
+    def guarding(self) -> Iterator[None]:
+        """Delay signals within a `with` block; save the steps taken if an error ends it."""
         try:
-            yield
+            with self.signals.listening():
+                yield
         except Exception as error:
             try:
                 if self._unsaved is not None:
                     self.save(self._unsaved)
-            except Exception as another:  # what has ended training is the one to be told
+            except Exception as another:  # report the error that ended training
                 error.add_note(f"The run could not be saved to {self.directory}: {another}")
                 raise error from None
             if self._has_saved:
                 error.add_note(
-                    f"The steps until here are saved in {self.directory}: once the cause is "
-                    "mended, fit with resume=True goes on from there."
+                    f"The steps so far are saved in {self.directory}. Fix the cause, then call fit "
+                    "with resume=True to continue."
                 )
             raise
 
 
 def open_directory(path: str | Path) -> Path:
-    """The directory of a checkpoint, made if need be, without leftovers of killed writes."""
+    """The directory of a checkpoint, created if needed, without leftovers of killed writes."""
     directory = Path(path)
     if directory.exists() and not directory.is_dir():
         raise CheckpointError(
             f"checkpoint={str(path)!r} is a file: wanted a directory to write checkpoints to. Name "
-            "a directory; it is made if it does not exist."
+            "a directory; it is created if it does not exist."
         )
     os.makedirs(directory, exist_ok=True)
     remove_unfinished(directory)
@@ -155,26 +162,27 @@ def stored_identity(directory: Path) -> dict[str, Any] | None:
     return identity
 
 
-def refuse_another(directory: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise unless the identity of a checkpoint agrees with `ours`, which may be a part of it."""
+def check_same_run(directory: Path, stored: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise unless a stored identity agrees with `ours`, which may be a part of it."""
     for name, value in ours.items():
-        if theirs.get(name) == value:
+        if stored.get(name) == value:
             continue
         if name in DIGESTS:
             difference = "it was made from other data than X and Y, though of the same shape"
         else:
-            difference = f"its {name} is {theirs.get(name)!r}, here it is {value!r}"
+            difference = f"its {name} is {stored.get(name)!r}, here it is {value!r}"
         raise CheckpointError(
             f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
-            "and the data it was made with, or train anew in another directory."
+            "and the data it was made with, or use another directory for a new run."
         )
 
 
-def load_run(directory: Path, identity: Mapping[str, Any], backend: Backend) -> Run:
-    """The run of the checkpoint in `directory`, refused unless it is the one of `identity`."""
+def load_state(directory: Path, identity: Mapping[str, Any], backend: Backend) -> TrainingState:
+    """The training state of the checkpoint in `directory`, which must have this identity."""
     model = _read(directory / FILE_NAME)
-    refuse_another(directory, model.header["identity"], identity)
-    return Run.from_state_dict(unflatten_state(model.header["run"], model.tensors), backend)
+    check_same_run(directory, model.header["identity"], identity)
+    state = unflatten_state(model.header["state"], model.tensors)
+    return TrainingState.from_state_dict(state, backend)
 
 
 def _read(file: Path) -> Any:
@@ -183,5 +191,12 @@ def _read(file: Path) -> Any:
         raise ModelFileError(
             f"{file} holds a {model.header.get('class')!r}, not a checkpoint. Name the directory "
             "of a checkpoint."
+        )
+    version = model.header.get("version", 1)
+    if version != VERSION:
+        raise CheckpointError(
+            f"{file} is a checkpoint of version {version}, but this version of knoi resumes "
+            f"version {VERSION}. Finish the run with the version of knoi that wrote it, or use "
+            "another directory for a new run."
         )
     return model

@@ -262,7 +262,7 @@ def _widths(
 ) -> Sequence[tuple[Any, float | None] | None]:
     """Return widths as numbers, with the multiple of the median if it is one for both views."""
     from knoi.checks import one_per_view
-    from knoi.estimators.parameters import kernels_for
+    from knoi.estimators.maps import kernels_for
     from knoi.kernels import resolve
     from knoi.kernels.kernel import WidthKernel
 
@@ -297,18 +297,18 @@ def _fit_group(
     step: Callable[[str], None],
 ) -> Iterator[Trial]:
     """Fit points that differ in regularisation only; closed forms share the moments."""
-    from knoi.estimators.primal import MomentCCA
+    from knoi.estimators.closed_form import ClosedFormCCA
 
     model: BaseCCA | None = None
     for point in group:
         step(", ".join(f"{name} {point.format(name)}" for name in point.values))
         began = perf_counter()
         try:
-            if isinstance(model, MomentCCA):
+            if isinstance(model, ClosedFormCCA):
                 model.set_params(reg=point.values["reg"]).solve()
             else:
                 model = search.model(point.values)
-                if isinstance(model, MomentCCA) and len(group) > 1:
+                if isinstance(model, ClosedFormCCA) and len(group) > 1:
                     model.partial_fit(*train.views())
                 else:
                     model.fit(*train.views())

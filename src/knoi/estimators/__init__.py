@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.doubly_stochastic import DoublyStochasticCCA
-from knoi.estimators.dual import KernelCCA
-from knoi.estimators.primal import FourierCCA, LinearCCA, NystromCCA
-from knoi.estimators.stochastic import KNOI
+from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.dsgd import DoublyStochasticCCA
+from knoi.estimators.kernel_cca import KernelCCA
+from knoi.estimators.knoi import KNOI
 from knoi.exceptions import ModelFileError
 from knoi.persistence import ModelFile, read_model
 

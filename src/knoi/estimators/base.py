@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,7 +20,7 @@ from knoi.data.open import open_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.parameters import check_domain
+from knoi.estimators.maps import check_domain
 from knoi.estimators.plotting import PlotMixin
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
 from knoi.exceptions import (
@@ -33,6 +33,10 @@ from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import PermutationTest, permutation_test, total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
+
+# Names in model files of earlier versions.
+RENAMED_PARAMETERS = {"fall": "lr_decay"}
+RENAMED_COLUMNS = {"undone": "rolled_back"}
 
 
 class BaseCCA(
@@ -69,19 +73,24 @@ class BaseCCA(
         -------
         self
         """
+        return self._fit(X, Y, self._solve)
+
+    def _fit(
+        self, X: Any, Y: Any, solve: Callable[[PairSource, Backend, Engine], Projection]
+    ) -> Self:
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             self._remember_columns(X, pairs)
             self._check_size(pairs)
             backend = pick_backend(self.device, pairs.dtype)
             with Threads(worker_count(self.n_jobs)) as engine:
-                self._keep(self._solve(pairs, backend, engine))
+                self._keep(solve(pairs, backend, engine))
                 self._fit_structure(pairs, engine)
                 self.n_samples_ = pairs.n_rows
+                self.__dict__.pop("_partial", None)
                 warning = in_sample_warning(self.projection_, pairs, getattr(self, "reg", None))
         if warning is not None:
-            # Once the model is whole; from where the user called `fit`, a subclass's or this one.
-            level = 2 if type(self).fit is BaseCCA.fit else 3
-            warnings.warn(f"{type(self).__name__}: {warning}", InSampleWarning, stacklevel=level)
+            # After the model is complete. The stack level points to the caller of `fit`.
+            warnings.warn(f"{type(self).__name__}: {warning}", InSampleWarning, stacklevel=3)
         return self
 
     def transform(self, X: Any, Y: Any = None) -> Any:
@@ -143,7 +152,11 @@ class BaseCCA(
         plain, tensors = flatten_state(state)
         header = {
             "class": type(self).__name__,
-            "params": {name: portable(v) for name, v in self.get_params(deep=False).items()},
+            "params": {
+                name: portable(v)
+                for name, v in self.get_params(deep=False).items()
+                if name != "callbacks"  # code is never saved
+            },
             "projection": plain,
             "feature_names": _names(self),
             # Models of files of earlier versions have not all of them.
@@ -167,14 +180,17 @@ class BaseCCA(
         state = unflatten_state(header["projection"], model.tensors)
         projection = Projection.from_state_dict(state)
         maps = projection.x.features, projection.y.features
-        params = {name: _from_portable(v, maps) for name, v in header["params"].items()}
+        params = {
+            RENAMED_PARAMETERS.get(name, name): _from_portable(v, maps)
+            for name, v in header["params"].items()
+        }
         estimator = cls(**params)
         estimator._keep(projection)
         if "structure" in state:  # files of earlier versions have none
             stored = state["structure"]
             estimator.structure_ = None if stored is None else Structure.from_state_dict(stored)
         for name, value in header.get("facts", {}).items():
-            setattr(estimator, name, value)
+            setattr(estimator, name, _renamed_columns(value) if name == "history_" else value)
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
         estimator.n_features_y_ = estimator.projection_.y.features.n_cols
         if header["feature_names"] is not None:
@@ -313,6 +329,10 @@ def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:
 def _names(estimator: Any) -> list[str] | None:
     names = getattr(estimator, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
+
+
+def _renamed_columns(history: dict[str, Any]) -> dict[str, Any]:
+    return {RENAMED_COLUMNS.get(name, name): column for name, column in history.items()}
 
 
 def portable(value: Any) -> Any:

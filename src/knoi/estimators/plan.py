@@ -1,7 +1,7 @@
-"""How a stochastic fit will go: every choice that depends on sizes and bytes, made once.
+"""The plan of a stochastic fit: every choice that depends on sizes and memory, made once.
 
-A plan is plain values, so that a checkpoint can carry it: a run resumed where less memory happens
-to be free must still take the same steps.
+A plan is plain values stored in the checkpoint: a run that is resumed with less free memory must
+still take the same steps.
 """
 
 import logging
@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from knoi.arrays.backend import Backend
 from knoi.arrays.blocks import format_bytes
-from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features.approximations import DENSE, FITS, numbers_kept
 from knoi.features.choice import choose
@@ -25,26 +23,26 @@ logger = logging.getLogger("knoi")
 Approximation = str  # "nystrom", "identity", "given", or a name of random features
 Precondition = Literal["columns", "low_rank"]
 
-# The paper's minibatch, and the largest of the accelerated solver; in between it has as many rows
-# as there are landmarks, so that preconditioning costs less than the features do.
-BATCH_ROWS = 2500
-MOST_BATCH_ROWS = 10_000
-# Directions learned beyond n_components: the last of those wanted converge far sooner when they
-# are not the last of those learned.
+# The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has
+# as many rows as there are landmarks, so that preconditioning costs less than the features.
+MIN_BATCH_ROWS = 2500
+MAX_BATCH_ROWS = 10_000
+# Directions learned beyond n_components: components converge much sooner when they are not the last
+# of the directions learned.
 EXTRA_DIRECTIONS = 30
-# Rows held out to watch the fit, at most; and rows below which none are.
-MOST_HELD_OUT = 5000
-FEWEST_HELD_OUT = 50
-FEWEST_ROWS_TO_HOLD_OUT = 1000
-# Samples to see when the number of epochs is left open.
-SAMPLES_WANTED = 1_000_000
-MOST_EPOCHS = 100
-# Arrays of M x L a view at the peak of a step: weights, velocity, gradient, direction, the new
-# weights and velocity, the anchor, the average, the best snapshot, one temporary.
+# Limits on the number of held-out rows; data with fewer rows than the last holds none out.
+MAX_HELD_OUT = 5000
+MIN_HELD_OUT = 50
+MIN_ROWS_TO_HOLD_OUT = 1000
+# Samples to train on when the number of epochs is not given.
+DEFAULT_SAMPLES = 1_000_000
+MAX_EPOCHS = 100
+# Arrays of M x L per view at the peak of a step: weights, velocity, gradient, direction, the new
+# weights and velocity, the last good weights, the average, the best snapshot, one temporary.
 WEIGHT_ARRAYS = 10
-# Minibatches' worth of rows that the stream and the step hold.
+# Minibatches of rows that the stream and the step hold.
 BATCHES_ALIVE = 8
-# What to do about frequencies, one for each column and feature.
+# Advice where frequencies, one per column and feature, take too much memory.
 MANY_COLUMNS = (
     "{instead}, whose landmarks stay sparse, hash the columns to fewer (e.g. by scikit-learn's "
     "HashingVectorizer), lower rank, or raise memory_budget."
@@ -56,7 +54,7 @@ class Plan:
     """The choices, in the order they are made."""
 
     seed: int
-    passes: int
+    epochs: int
     approximation: tuple[Approximation, Approximation]
     rank: tuple[int, int]
     precondition: tuple[Precondition | None, Precondition | None]
@@ -81,29 +79,30 @@ class Plan:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, checked; None where the plan is to choose."""
+    """The checked parameters that the plan depends on; None where the plan chooses."""
 
     n_components: int
     rank: tuple[int, int]
-    approximation: tuple[str, str]  # "auto" where the plan is to choose
+    approximation: tuple[str, str]  # "auto" where the plan chooses
     kernels: tuple[Kernel, Kernel]
     precondition: str | None
     batch_size: int | None
     extra_directions: int | None
     held_out: float
     epochs: int | None
-    map_bytes: tuple[int, int] = (0, 0)  # of the feature maps that were given
+    map_bytes: tuple[int, int] = (0, 0)  # of feature maps passed by the user
+    keep_features: bool = True  # of a minibatch between projection and gradient, if they fit
     method: str = "KNOI"
-    instead: str = "Set approximation='nystrom'"  # of frequencies for very many columns
+    instead: str = "Set approximation='nystrom'"  # advice for very many columns
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What there is: rows, columns, bytes."""
+    """Sizes of the data and the machine."""
 
     n_rows: int
     n_cols: tuple[int, int]
-    row_bytes: int  # of a pair as stored
+    row_bytes: int  # of a stored pair of rows
     itemsize: int
     budget: int
     n_workers: int
@@ -111,23 +110,14 @@ class Sizes:
 
     @property
     def working_bytes(self) -> tuple[int, int]:
-        """Bytes of a row of each view as it is computed with."""
+        """Bytes of a row of each view in computations."""
         dense = [d * self.itemsize for d in self.n_cols]
         x, y = (own if b is None else b for own, b in zip(dense, self.sparse, strict=True))
         return x, y
 
 
-def sparse_bytes(pairs: PairSource, backend: Backend) -> tuple[int | None, int | None]:
-    """Bytes of a row of each view that stays sparse as it is computed with; None of a dense one."""
-    x, y = (
-        size if sparse and backend.is_numpy else None
-        for size, sparse in zip(pairs.bytes_on(backend), pairs.sparse, strict=True)
-    )
-    return x, y
-
-
 def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
-    """Choose what was left open; raise if what was asked for cannot be."""
+    """Choose what the request leaves open; raise if it cannot be met."""
     n_held_out = held_out_rows(request.held_out, sizes.n_rows)
     n_train = sizes.n_rows - n_held_out
     if n_train <= request.n_components:
@@ -165,10 +155,10 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
             f"{format_bytes(sizes.budget)}. {remedy}"
         )
     left = sizes.budget - held - batch - scratch
-    # Sparse rows are their own features and are never made.
+    # Features of sparse rows that go through the identity are never computed.
     made = [v for v in (0, 1) if sizes.sparse[v] is None or approximation[v] != "identity"]
     features = batch_size * sum(rank[v] for v in made) * sizes.itemsize
-    keep = features <= left * 3 // 4
+    keep = request.keep_features and features <= left * 3 // 4
     return Plan(
         seed,
         epochs_for(n_train) if request.epochs is None else request.epochs,
@@ -184,19 +174,19 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
 
 
 def epochs_for(n_rows: int) -> int:
-    """Passes over the data when their number is left open: a million samples, at most 100."""
-    return min(MOST_EPOCHS, max(1, -(-SAMPLES_WANTED // n_rows)))
+    """Default number of passes over the data: a million samples, at most 100 epochs."""
+    return min(MAX_EPOCHS, max(1, -(-DEFAULT_SAMPLES // n_rows)))
 
 
 def held_out_rows(held_out: float, n_rows: int) -> int:
-    """How many rows a part of them is: none of few, no more than can be told apart of many."""
-    if held_out == 0 or n_rows < FEWEST_ROWS_TO_HOLD_OUT:
+    """Number of rows to hold out: none of few rows, at most `MAX_HELD_OUT`."""
+    if held_out == 0 or n_rows < MIN_ROWS_TO_HOLD_OUT:
         return 0
-    n = min(MOST_HELD_OUT, int(held_out * n_rows))
-    if n < FEWEST_HELD_OUT:
+    n = min(MAX_HELD_OUT, int(held_out * n_rows))
+    if n < MIN_HELD_OUT:
         raise InputError(
-            f"held_out={held_out!r} of {n_rows} rows are {n}: fewer than {FEWEST_HELD_OUT} cannot "
-            "judge a fit. Raise held_out, or set it to 0."
+            f"held_out={held_out!r} of {n_rows} rows is {n} rows: evaluating a fit needs at least "
+            f"{MIN_HELD_OUT}. Raise held_out, or set it to 0."
         )
     return n
 
@@ -206,7 +196,7 @@ def _choose_view(
 ) -> tuple[Approximation, int, Precondition | None]:
     """Feature map, rank and preconditioner of one view."""
     asked, rank = request.approximation[v], request.rank[v]
-    # A triangle a view may take two fifths of the budget, both together.
+    # The triangles of both views together may take two fifths of the budget.
     columns, room = Columns.bytes_needed(min(rank, n_train), sizes.itemsize), sizes.budget // 5
     columns_fit = columns <= room
     if asked == "auto":
@@ -237,8 +227,8 @@ def _choose_view(
 
 def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
     if request.batch_size is None:
-        wanted = [rank if choice == "columns" else BATCH_ROWS for _, rank, choice in views]
-        return min(n_train, max(BATCH_ROWS, min(MOST_BATCH_ROWS, max(wanted))))
+        wanted = [rank if choice == "columns" else MIN_BATCH_ROWS for _, rank, choice in views]
+        return min(n_train, max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, max(wanted))))
     b, L = request.batch_size, request.n_components
     if b > n_train:
         raise InputError(
@@ -248,20 +238,20 @@ def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
     if b <= L:
         raise InputError(
             f"batch_size={b} with n_components={L}: a minibatch needs more rows than components to "
-            f"tell their covariance. Set batch_size to at least {10 * L}, or leave it None."
+            f"estimate their covariance. Set batch_size to at least {10 * L}, or leave it None."
         )
     return b
 
 
 def fourier_bytes(n_cols: Sequence[int], rank: int) -> int:
-    """Frequencies of both views as they are drawn, and those of one twice while they are joined."""
+    """Bytes of the frequencies of both views while drawn; those of one count twice."""
     return 8 * rank * (sum(n_cols) + max(n_cols))
 
 
 def _map_bytes(
     request: Request, sizes: Sizes, v: int, approximation: Approximation, rank: int
 ) -> int:
-    """The feature map of a view, as it was made and as it is used."""
+    """Bytes of the feature map of a view, as fitted and on the backend."""
     sparse = sizes.sparse[v]
     if approximation == "nystrom" and sparse is not None:
         return 2 * (sparse + 2 * sizes.itemsize) * rank
@@ -274,7 +264,7 @@ def _map_bytes(
 
 
 def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:
-    """What is held through the whole fit besides the maps: weights, preconditioners."""
+    """Bytes held through the whole fit besides the maps: weights, preconditioners."""
     held = 0
     for v in (0, 1):
         held += WEIGHT_ARRAYS * rank[v] * directions * sizes.itemsize

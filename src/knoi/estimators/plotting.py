@@ -207,7 +207,7 @@ class PlotMixin:
                 f"{type(self).__name__} has no learning curve: it is solved in one go. KNOI and "
                 "DoublyStochasticCCA have one; plot_correlations works for every model."
             )
-        kept = ~np.asarray(history["undone"], dtype=bool)
+        kept = ~np.asarray(history["rolled_back"], dtype=bool)
         along = np.asarray(history[by], dtype=float)[kept]
         axes = _axes(plt, ax)
         for name, label in (("held_out", "rows held out"), ("correlation", "minibatch")):
@@ -216,7 +216,7 @@ class PlotMixin:
                 axes.plot(along, values, marker="o", markersize=3, label=label)
         for k, where in enumerate(np.asarray(history[by], dtype=float)[~kept]):
             axes.axvline(
-                where, color="grey", linestyle=":", label="step undone" if k == 0 else None
+                where, color="grey", linestyle=":", label="rolled back" if k == 0 else None
             )
         L = len(self.correlations_)
         axes.set(

@@ -1,172 +1,169 @@
-"""What surrounds the steps of a stochastic fit: maps, held-out rows, the final linear CCA.
+"""Stochastic fits: set-up, training loop and final CCA, for all rows (`fit`) or for a stream.
 
-How to start and how to step is handed in: a `Recipe`.
+`StochasticCCA._solve` is the whole of a fit, top to bottom: parameters, plan, maps, start, loop,
+finish. Estimators differ in four methods that it calls: `_settings`, `_request`, `_fit_maps` and
+`_start`.
 """
 
-from dataclasses import replace
-from typing import Any, Protocol
+import copy
+import hashlib
+import sys
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend, numpy_backend
+from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
+from knoi.arrays.random import Purpose, derived_seed, seed_from
+from knoi.arrays.sparse import stack
+from knoi.callbacks.checkpoint import (
+    Checkpoint,
+    check_same_run,
+    load_state,
+    open_directory,
+    stored_identity,
+)
+from knoi.callbacks.history import (
+    CONVERGED,
+    EarlyStopping,
+    FitContext,
+    History,
+    ProgressBar,
+    TimeLimit,
+    as_columns,
+    wants_progress,
+)
+from knoi.checks import at_least_zero, count, flag, optional, positive
 from knoi.data.pairs import PairSource, RowPair
-from knoi.engine import Engine, Serial
-from knoi.estimators.plan import Plan
-from knoi.exceptions import InputError
-from knoi.features import FeatureMap
+from knoi.data.stream import Batch, PairStream, Position
+from knoi.engine import Engine, Serial, Threads, worker_count
+from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
+from knoi.estimators.maps import Maps, check_domain
+from knoi.estimators.plan import Plan, Request, Sizes, make_plan
+from knoi.exceptions import InputError, InputTypeError
 from knoi.metrics import total_correlation
+from knoi.persistence import flatten_state
 from knoi.projection import Projection, ViewProjection
-from knoi.solvers.exact import Solution, solve_primal
-from knoi.solvers.loop import Steps
-from knoi.solvers.moments import Moments
+from knoi.solvers.exact import Moments, Solution, solve_primal
+from knoi.solvers.loop import (
+    Callback,
+    OptimizerState,
+    TrainingState,
+    UpdateRule,
+    collapsed,
+    train,
+)
 from knoi.solvers.noi import MinibatchFeatures
-from knoi.solvers.rule import Anchor, Weights, collapsed
 
-Maps = tuple[FeatureMap, FeatureMap]
-
-# Rows of the training set that the final linear CCA looks at: many times its L + L dimensions.
+# Evaluating held-out rows takes at most about a tenth of the time.
+STEPS_PER_HELD_OUT_BATCH = 10
+# Training rows that the final linear CCA uses: many times its L + L dimensions.
 FINAL_ROWS = 65_536
-# Rows that judge features must not be those the features were made from: a minibatch of landmarks
-# shows a curvature no other has.
-FRESH = 1
+# Rows that stand for the data in the identity of a run.
+IDENTITY_ROWS = 256
+# Parameters that decide how long a run takes or what it shows, but not its steps.
+NOT_IDENTITY = frozenset(
+    (
+        *("epochs", "max_time", "tol", "checkpoint", "checkpoint_seconds", "callbacks", "verbose"),
+        *("memory_budget", "n_jobs", "device"),
+    )
+)
+# Latest rows of a stream that the components are aligned on, per direction learned.
+RECENT_PER_DIRECTION = 50
 
 
-class Recipe(Protocol):
-    """Where a fit starts and how it steps."""
+@dataclass(frozen=True)
+class Setup:
+    """Plan, feature maps and workers of a fit: what an update rule is built from."""
 
-    def __call__(self, training: "Training") -> tuple[Weights, Steps]:
-        """The weights to start from and the rule, for maps and rows of `training`."""
-        ...
+    plan: Plan
+    n_components: int
+    directions: int  # columns of the weights
+    maps: Maps  # on the backend
+    features: tuple[MinibatchFeatures, MinibatchFeatures]
+    backend: Backend
+    engine: Engine
 
+    @classmethod
+    def build(
+        cls, plan: Plan, maps: Maps, n_components: int, backend: Backend, engine: Engine
+    ) -> Self:
+        """Place the maps on the backend."""
+        placed = maps[0].to(backend), maps[1].to(backend)
+        # A map may have fewer features than planned: monomials, distinct landmarks.
+        directions = min(plan.directions, *(features.rank for features in maps))
+        features = _minibatch_features(placed, plan, backend, keep=plan.keep_features)
+        return cls(plan, n_components, directions, placed, features, backend, engine)
 
-class Training:
-    """One fit: feature maps on the backend, the rule of a step, rows held out."""
+    def sample(self, pairs: PairSource, n: int) -> RowPair:
+        """At most n random rows in the precision of the backend."""
+        return self._rounded(pairs.sample(n, self.plan.seed))
 
-    def __init__(
-        self,
-        plan: Plan,
-        maps: Maps,
-        recipe: Recipe,
-        n_components: int,
-        train: PairSource,
-        held_out: PairSource | None,
-        backend: Backend,
-        engine: Engine,
-    ) -> None:
-        # A map may have fewer features than were asked for: monomials, distinct landmarks.
-        ranks = maps[0].rank, maps[1].rank
-        self.plan = replace(plan, rank=ranks, directions=min(plan.directions, *ranks))
-        self.n_components = n_components
-        self.backend = backend
-        self.engine = engine
-        self.maps = maps[0].to(backend), maps[1].to(backend)
-        self._train: PairSource | None = train
-        self._held_out = None if held_out is None else held_out.read(0, held_out.n_rows)
-        self.work = self.minibatches(keep=plan.keep_features)
-        self.start, self.rule = recipe(self)
+    def fresh_sample(self, pairs: PairSource, n: int) -> RowPair:
+        """The same, drawn independently of the rows that the maps were fitted to.
 
-    def minibatches(self, *, keep: bool) -> tuple[MinibatchFeatures, MinibatchFeatures]:
-        """Features of a minibatch of each view."""
-        x, y = (
-            MinibatchFeatures(features, self.plan.batch_size, self.backend, keep=keep)
-            for features in self.maps
-        )
+        A minibatch of landmarks shows a curvature that no other minibatch has.
+        """
+        return self._rounded(pairs.sample(n, derived_seed(self.plan.seed, Purpose.FRESH_SAMPLE)))
+
+    def _rounded(self, rows: RowPair) -> RowPair:
+        x, y = (view.astype(self.backend.dtype, copy=False) for view in rows)
         return x, y
 
-    @property
-    def n_rows(self) -> int:
-        """Rows to train on."""
-        assert self._train is not None
-        return self._train.n_rows
 
-    def sample(self, n: int, address: int = 0) -> RowPair:
-        """Rows to train on, at most n, in the precision of the backend."""
-        assert self._train is not None
-        x, y = self._train.sample(n, self.plan.seed + address)
-        return x.astype(self.backend.dtype, copy=False), y.astype(self.backend.dtype, copy=False)
+@dataclass(frozen=True)
+class Training:
+    """A fit that is set up: it evaluates weights and turns them into a projection."""
 
-    def held_out_correlation(self, weights: Weights) -> float:
-        """Fitted total correlation of the rows held out, aligned on the minibatch in use."""
-        assert self._held_out is not None
-        U, V = weights.result
+    setup: Setup
+    update: UpdateRule
+    held_out: RowPair | None = None
+
+    def with_engine(self, engine: Engine) -> "Training":
+        """The same with other workers."""
+        update: UpdateRule = replace(self.update, engine=engine)  # type: ignore[type-var]
+        return replace(self, setup=replace(self.setup, engine=engine), update=update)
+
+    def held_out_correlation(self, state: OptimizerState) -> float:
+        """Fitted total correlation of the held-out rows, aligned on the loaded minibatch."""
+        assert self.held_out is not None
+        setup, weights = self.setup, state.weights
         moments = self._score_moments()
-        moments.update(*(self._scores(work, W) for work, W in self._each(self.work, U, V)))
-        apart = self.minibatches(keep=False)
+        moments.update(*(self._scores(*view) for view in zip(setup.features, weights, strict=True)))
+        # The features of the loaded minibatch may be kept: use others for the held-out rows.
+        features = _minibatch_features(setup.maps, setup.plan, setup.backend, keep=False)
         pieces: list[list[NDArray[Any]]] = [[], []]
-        for start in range(0, self._held_out[0].shape[0], self.plan.batch_size):
-            for v, (work, W) in enumerate(self._each(apart, U, V)):
-                rows = self._held_out[v][start : start + self.plan.batch_size]
-                work.load(self.backend.asarray(rows))
-                pieces[v].append(self._scores(work, W))
+        b = setup.plan.batch_size
+        for start in range(0, self.held_out[0].shape[0], b):
+            for v, (minibatch, W) in enumerate(zip(features, weights, strict=True)):
+                minibatch.load(setup.backend.asarray(self.held_out[v][start : start + b]))
+                pieces[v].append(self._scores(minibatch, W))
         try:
-            aligned = self._aligned(moments, U, V)
+            aligned = self._align(moments, weights)
         except InputError:  # too few directions in this minibatch
             return float("nan")
         Zx, Zy = (np.concatenate(part) for part in pieces)
         return total_correlation(Zx @ aligned.U, Zy @ aligned.V, measure="fitted")
 
-    def _each(self, work: tuple[MinibatchFeatures, MinibatchFeatures], U: Array, V: Array) -> Any:
-        return zip(work, (U, V), strict=True)
+    def projection(self, state: TrainingState, pairs: PairSource) -> Projection:
+        """The result of training: linear CCA of the scores of `pairs` with the best weights.
 
-    def _scores(self, work: MinibatchFeatures, W: Array) -> NDArray[Any]:
-        """Phi W of the rows loaded, (b, k), float64."""
-        return self.backend.to_numpy(work.project(W, self.engine)).astype(np.float64)
-
-    def _score_moments(self) -> Moments:
-        return Moments((self.plan.directions, self.plan.directions), numpy_backend("float64"))
-
-    def _aligned(self, moments: Moments, U: Array, V: Array) -> Solution:
-        """Linear CCA of scores, with the ridge of training: the wanted components, in order."""
-        covariances = moments.covariances(consume=True)
-        for v, (S, W) in enumerate(zip((covariances.Sxx, covariances.Syy), (U, V), strict=True)):
-            if (penalty := self.rule.penalty(v, W)) is not None:
-                S += self.backend.to_numpy(penalty)
-        return solve_primal(covariances, self.n_components, (0.0, 0.0), moments.backend)
-
-    def work_with(self, engine: Engine) -> None:
-        """Go on with other workers."""
-        self.engine = engine
-        self.rule = self._changed(engine=engine)
-
-    def rest(self) -> None:
-        """Let go of the workers and of the rows it was built from, until `work_with`."""
-        self.work_with(Serial())
-        self._train = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the room for a minibatch's features, which a copy makes anew."""
-        return {**self.__dict__, "work": None, "rule": self._changed(features=None)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.work = self.minibatches(keep=self.plan.keep_features)
-        self.rule = self._changed(features=self.work)
-
-    def _changed(self, **changes: Any) -> Steps:
-        """The rule with other parts."""
-        changed: Steps = replace(self.rule, **changes)  # type: ignore[type-var]
-        return changed
-
-    def finish(
-        self,
-        U: Array,
-        V: Array,
-        rows: PairSource | None = None,
-        *,
-        fall_back: Anchor | None = None,
-    ) -> Projection:
-        """Linear CCA of the training scores, so that components are uncorrelated and ordered.
-
-        No minibatch has judged the very last step: if it was bad, the weights are `fall_back`'s.
+        The components are then uncorrelated and ordered. No minibatch has checked the very last
+        step: if it was bad, the last good weights are taken.
         """
-        rows = self._train if rows is None else rows
-        assert rows is not None
-        found = self._final_cca(U, V, rows)
-        if fall_back is not None and fall_back.correlation is not None:
+        best, last_good = state.best, state.optimizer.last_good
+        weights = state.optimizer.weights if best is None else (best.U, best.V)
+        found = self._final_cca(weights, pairs)
+        if last_good is not None and last_good.correlation is not None:
             reached = 0.0 if found is None else float(found.correlations.sum())
-            if collapsed(reached, fall_back):
-                other = self._final_cca(fall_back.U, fall_back.V, rows)
+            if collapsed(reached, last_good):
+                other = self._final_cca((last_good.U, last_good.V), pairs)
                 if other is not None and float(other.correlations.sum()) > reached:
                     found = other
         if found is None:
@@ -175,32 +172,414 @@ class Training:
             )
         return found
 
-    def _final_cca(self, U: Array, V: Array, pairs: PairSource) -> Projection | None:
+    def _final_cca(self, weights: tuple[Array, Array], pairs: PairSource) -> Projection | None:
         """None if the scores are not finite."""
-        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), self.plan.seed)
-        b = self.plan.batch_size
-        moments = self._score_moments()
-        sums = [np.zeros(features.rank) for features in self.maps]
+        setup, backend, b = self.setup, self.setup.backend, self.setup.plan.batch_size
+        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), setup.plan.seed)
         n = int(sample[0].shape[0])
+        moments = self._score_moments()
+        sums = [np.zeros(features.rank) for features in setup.maps]
         for start in range(0, n, b):
             scores = []
-            for v, (work, W) in enumerate(self._each(self.work, U, V)):
-                X = self.backend.asarray(sample[v][start : start + b])
-                work.load(X)
-                scores.append(self._scores(work, W))
-                one = self.backend.asarray(np.ones((X.shape[0], 1)))
-                sums[v] += self.backend.to_numpy(work.gradient(one, self.engine))[:, 0]
+            for v, (minibatch, W) in enumerate(zip(setup.features, weights, strict=True)):
+                X = backend.asarray(sample[v][start : start + b])
+                minibatch.load(X)
+                scores.append(self._scores(minibatch, W))
+                ones = backend.asarray(np.ones((X.shape[0], 1)))
+                sums[v] += backend.to_numpy(minibatch.gradient(ones, setup.engine))[:, 0]
             if not all(np.isfinite(P).all() for P in scores):
                 return None
             moments.update(*scores)
-        solution = self._aligned(moments, U, V)
-        keep = numpy_backend(self.backend.dtype)
+        solution = self._align(moments, weights)
+        stored = numpy_backend(backend.dtype)
         x, y = (
             ViewProjection(
-                features.to(keep), total / n, self.backend.to_numpy(W).astype(np.float64) @ A
+                features.to(stored), total / n, backend.to_numpy(W).astype(np.float64) @ A
             )
             for features, total, W, A in zip(
-                self.maps, sums, (U, V), (solution.U, solution.V), strict=True
+                setup.maps, sums, weights, (solution.U, solution.V), strict=True
             )
         )
         return Projection(x, y, solution.correlations)
+
+    def _scores(self, minibatch: MinibatchFeatures, W: Array) -> NDArray[Any]:
+        """Phi W of the loaded rows, (b, k), float64."""
+        scores = minibatch.project(W, self.setup.engine)
+        return self.setup.backend.to_numpy(scores).astype(np.float64)
+
+    def _score_moments(self) -> Moments:
+        k = self.setup.directions
+        return Moments((k, k), numpy_backend("float64"))
+
+    def _align(self, moments: Moments, weights: tuple[Array, Array]) -> Solution:
+        """Linear CCA of scores with the ridge of training: the leading components, in order."""
+        covariances = moments.covariances(consume=True)
+        for v, (S, W) in enumerate(zip((covariances.Sxx, covariances.Syy), weights, strict=True)):
+            if (penalty := self.update.penalty(v, W)) is not None:
+                S += self.setup.backend.to_numpy(penalty)
+        return solve_primal(covariances, self.setup.n_components, (0.0, 0.0), moments.backend)
+
+
+def _minibatch_features(
+    maps: Maps, plan: Plan, backend: Backend, *, keep: bool
+) -> tuple[MinibatchFeatures, MinibatchFeatures]:
+    x, y = (MinibatchFeatures(one, plan.batch_size, backend, keep=keep) for one in maps)
+    return x, y
+
+
+class StochasticCCA(BaseCCA):
+    """Learns from minibatches."""
+
+    epochs: int | None
+    max_time: float | None
+    tol: float | None
+    checkpoint: str | Path | None
+    checkpoint_seconds: float
+    callbacks: Sequence[Callback]
+    verbose: bool | None
+    random_state: Any
+    _facts = (*BaseCCA._facts, "history_", "stopped_", "n_samples_seen_")
+
+    @abstractmethod
+    def _settings(self) -> Any:
+        """Check the parameters of the update rule."""
+
+    @abstractmethod
+    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
+        """Check the parameters that the plan depends on."""
+
+    @abstractmethod
+    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
+        """The feature map of each view, from a sample of the training rows."""
+
+    @abstractmethod
+    def _start(
+        self, settings: Any, setup: Setup, pairs: PairSource
+    ) -> tuple[OptimizerState, UpdateRule]:
+        """The state before the first step, and the update rule."""
+
+    def fit(self, X: Any, Y: Any, *, resume: bool = False) -> Self:
+        """Learn the projections from paired rows.
+
+        Parameters
+        ----------
+        X, Y : array-like, sparse, data frame, tensor, h5py/zarr array, or path, (n_samples, d)
+            The two views; row i of X belongs to row i of Y.
+        resume : bool, default=False
+            Continue from the checkpoint in the directory `checkpoint`, if there is one. It must be
+            of the same data and parameters, except for those that decide how long to train:
+            `epochs`, `max_time`, `tol`.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, Y, partial(self._solve, resume=flag("resume", resume)))
+
+    def _solve(
+        self, pairs: PairSource, backend: Backend, engine: Engine, *, resume: bool = False
+    ) -> Projection:
+        # Parameters: errors that need no data come before any work.
+        settings, limits = self._settings(), self._limits()
+        directory = None if self.checkpoint is None else open_directory(self.checkpoint)
+        stored = self._stored_identity(directory, pairs) if resume else None
+        # Plan: every choice that depends on sizes and memory. A resumed run keeps its plan.
+        request = self._request(pairs, streaming=False)
+        if stored is None:
+            plan = make_plan(request, self._sizes(pairs, backend, engine), self._seed())
+        else:
+            plan = Plan.from_state_dict(stored["plan"])
+        rows, held_out = pairs, None
+        if plan.n_held_out:
+            rows, rest = pairs.split(plan.n_held_out, plan.seed)
+            held_out = rest.read(0, rest.n_rows)
+        # Maps and start.
+        maps = self._fit_maps(plan, rows)
+        setup = Setup.build(plan, maps, request.n_components, backend, engine)
+        start, update = self._start(settings, setup, rows)
+        training = Training(setup, update, held_out)
+        state, save = TrainingState(start), None
+        if directory is not None:
+            identity = self._identity(plan, maps, pairs)
+            if stored is not None:
+                state = limits.reset_stop_reason(load_state(directory, identity, backend))
+            save = Checkpoint(directory, identity, backend, limits.checkpoint_seconds)
+        # Loop and finish.
+        epochs = plan.epochs if limits.epochs is None else limits.epochs
+        if state.stopped is None and state.position.epoch < epochs:
+            state = self._train(state, training, rows, epochs, limits, save)
+        return self._finish(state, training, rows)
+
+    def _train(
+        self,
+        state: TrainingState,
+        training: Training,
+        pairs: PairSource,
+        epochs: int,
+        limits: "Limits",
+        save: Checkpoint | None,
+    ) -> TrainingState:
+        """Step through the remaining epochs; `save` also saves the end of the run."""
+        plan = training.setup.plan
+        stream = PairStream(
+            pairs,
+            plan.batch_size,
+            plan.seed,
+            window_bytes=plan.window_bytes,
+            epochs=epochs,
+            start=state.position,
+        )
+        last_step = epochs * stream.batches_per_epoch
+        n_samples = last_step * plan.batch_size
+        evaluate = None if training.held_out is None else training.held_out_correlation
+        every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
+        callbacks: list[Callback] = []
+        if limits.max_time is not None:
+            callbacks.append(TimeLimit(limits.max_time))
+        callbacks.append(History(every, last_step, evaluate))
+        if evaluate is not None and limits.tol is not None:
+            callbacks.append(EarlyStopping(limits.tol))
+        context = FitContext(plan.batch_size, n_samples, self._model_maker(training, pairs))
+        for callback in limits.callbacks:
+            if hasattr(callback, "on_fit_start"):
+                callback.on_fit_start(context)
+            callbacks.append(callback)
+        with ExitStack() as exits:
+            bar = None
+            if wants_progress(self.verbose, sys.stderr):
+                n_components = training.setup.n_components
+                bar = ProgressBar(type(self).__name__, n_components, n_samples)
+                exits.callback(bar.close)
+                callbacks.append(bar)
+            if save is not None:
+                exits.enter_context(save.guarding())
+                callbacks.append(save)
+            with iter(stream) as batches:
+                state = train(state, batches, training.update, callbacks)
+            if save is not None:
+                save.finish(state)
+            if bar is not None:
+                bar.finish(state)
+        return state
+
+    def _finish(self, state: TrainingState, training: Training, pairs: PairSource) -> Projection:
+        """The projection and the record of the run."""
+        projection = training.projection(state, pairs)
+        self.stopped_: str | None = state.stopped or "epochs"
+        self.history_ = as_columns(state.history)
+        self.n_samples_seen_ = state.optimizer.samples
+        return projection
+
+    def _model_maker(self, training: Training, pairs: PairSource) -> Any:
+        def model_at(state: TrainingState) -> StochasticCCA:
+            # A copy: callbacks of the original see no half-fitted attributes.
+            model = copy.copy(self)
+            # The current weights, not the best so far: what training has reached.
+            model._keep(model._finish(replace(state, best=None), training, pairs))
+            return model
+
+        return model_at
+
+    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
+        """Take steps on the rows of the next piece of a stream, which may be endless.
+
+        The first piece fixes widths, features and start, so it should be a representative sample,
+        with more rows than `rank` if possible. Rows that do not fill a minibatch wait for the next
+        piece: given the first piece, any partition of the rows into pieces gives the same model. A
+        piece that fails changes nothing. The components are aligned on the latest rows, which costs
+        about as much as a step: pass `solve=False` for all pieces but the last to do it once.
+        Nothing is held out, and parameters that decide how long `fit` trains, what it calls or
+        where it saves have no effect. `fit` starts a new stream; a pickled copy of the model
+        continues this one.
+        """
+        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
+            stream = getattr(self, "_partial", None)
+            self._remember_columns(X, pairs, reset=stream is None)
+            with Threads(worker_count(self.n_jobs)) as engine:
+                if stream is None:
+                    stream = self._open_stream(pairs, engine)
+                callbacks: list[Callback] = [History(1, None, None)]
+                if self.verbose:
+                    n_components = stream.training.setup.n_components
+                    callbacks.append(ProgressBar(type(self).__name__, n_components, None))
+                stream = replace(stream, training=stream.training.with_engine(engine))
+                stream = stream.after(pairs, callbacks)
+                if solve:
+                    with PairSource.open(*stream.recent) as rows:
+                        self._keep(self._finish(stream.state, stream.training, rows))
+                        self._fit_structure(rows, engine)
+                    self.stopped_ = None
+                    self.n_samples_ = stream.n_rows
+            self._partial = replace(stream, training=stream.training.with_engine(Serial()))
+        return self
+
+    def _open_stream(self, pairs: PairSource, engine: Engine) -> "Stream":
+        """Set up on the first piece, as `_solve` does on all rows."""
+        self._check_size(pairs)
+        settings, backend = self._settings(), pick_backend(self.device, pairs.dtype)
+        request = self._request(pairs, streaming=True)
+        plan = make_plan(request, self._sizes(pairs, backend, engine), self._seed())
+        maps = self._fit_maps(plan, pairs)
+        setup = Setup.build(plan, maps, request.n_components, backend, engine)
+        start, update = self._start(settings, setup, pairs)
+        return Stream(Training(setup, update), TrainingState(start))
+
+    def _limits(self) -> "Limits":
+        return Limits(
+            epochs=optional(count, "epochs", self.epochs),
+            max_time=optional(positive, "max_time", self.max_time),
+            tol=optional(at_least_zero, "tol", self.tol),
+            checkpoint_seconds=positive("checkpoint_seconds", self.checkpoint_seconds),
+            callbacks=_checked_callbacks(self.callbacks),
+        )
+
+    def _seed(self) -> int:
+        return seed_from(self.random_state)
+
+    def _sizes(self, pairs: PairSource, backend: Backend, engine: Engine) -> Sizes:
+        """The sizes and the memory to plan with."""
+        sparse = tuple(
+            size if sparse and backend.is_numpy else None
+            for size, sparse in zip(pairs.bytes_on(backend), pairs.sparse, strict=True)
+        )
+        return Sizes(
+            n_rows=pairs.n_rows,
+            n_cols=pairs.n_cols,
+            row_bytes=pairs.row_bytes,
+            itemsize=backend.itemsize,
+            budget=self._budget(backend),
+            n_workers=engine.n_workers,
+            sparse=(sparse[0], sparse[1]),
+        )
+
+    def _stored_identity(self, directory: Path | None, pairs: PairSource) -> dict[str, Any] | None:
+        """The identity of the checkpoint to resume from, if there is one."""
+        if directory is None:
+            raise InputError(
+                "resume=True but checkpoint=None: there is nothing to resume from. Set checkpoint "
+                "to the directory of the run."
+            )
+        stored = stored_identity(directory)
+        if stored is not None:
+            check_same_run(directory, stored, self._requested_identity(pairs))
+        return stored
+
+    def _requested_identity(self, pairs: PairSource) -> dict[str, Any]:
+        """The part of the identity that is known before any work."""
+        parameters = self.get_params(deep=False).items()
+        return {
+            "estimator": type(self).__name__,
+            "n_rows": pairs.n_rows,
+            "n_cols": list(pairs.n_cols),
+            **{name: portable(v) for name, v in parameters if name not in NOT_IDENTITY},
+        }
+
+    def _identity(self, plan: Plan, maps: Maps, pairs: PairSource) -> dict[str, Any]:
+        """What a checkpoint must agree with to be resumed: parameters, plan, data, maps."""
+        return {
+            **self._requested_identity(pairs),
+            "plan": plan.state_dict(),
+            "rows": _digest(dict(zip("XY", pairs.sample(IDENTITY_ROWS, plan.seed), strict=True))),
+            "features": [_digest(features.state_dict()) for features in maps],
+        }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to train and what to call on the way: what a resumed run may change."""
+
+    epochs: int | None
+    max_time: float | None
+    tol: float | None
+    checkpoint_seconds: float
+    callbacks: tuple[Callback, ...]
+
+    def reset_stop_reason(self, state: TrainingState) -> TrainingState:
+        """A resumed run is over only if it had converged, by this `tol` too."""
+        converged = state.stopped == CONVERGED and self.tol is not None
+        if converged and EarlyStopping(self.tol or 0.0).converged(state.history):
+            return state
+        return replace(state, stopped=None)
+
+
+def _checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    if not isinstance(callbacks, Sequence) or not all(callable(one) for one in callbacks):
+        raise InputTypeError(
+            f"callbacks={callbacks!r}: wanted a list of callables (state, result) -> state, as "
+            "described by knoi.callbacks.Callback."
+        )
+    return tuple(callbacks)
+
+
+def _digest(state: dict[str, Any]) -> str:
+    """A fingerprint of a map, and so of the data it was fitted to, or of rows."""
+    plain, tensors = flatten_state(state)
+    digest = hashlib.sha256(repr(sorted(plain.items())).encode())
+    for name in sorted(tensors):
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What `partial_fit` remembers between calls."""
+
+    training: Training
+    state: TrainingState
+    waiting: RowPair | None = None  # rows that do not fill a minibatch yet
+    recent: RowPair = (np.empty((0, 0)), np.empty((0, 0)))  # the latest rows
+    n_rows: int = 0  # of all pieces
+
+    def after(self, pairs: PairSource, callbacks: Sequence[Callback]) -> "Stream":
+        """The stream after the rows of `pairs`; the stream itself does not change."""
+        setup = self.training.setup
+        b = setup.plan.batch_size
+        keep = max(b, RECENT_PER_DIRECTION * setup.directions)
+        rest: list[RowPair] = []
+        recent = [self.recent] if self.recent[0].shape[0] else []
+
+        def minibatches() -> Iterator[Batch]:
+            pieces = [] if self.waiting is None else [self.waiting]
+            step, read = self.state.optimizer.steps, 0
+            with pairs.iterate(b) as chunks:
+                for x, y in chunks:
+                    for name, features, rows in zip("XY", setup.maps, (x, y), strict=True):
+                        check_domain(name, features.kernel, rows, read)
+                    read += int(x.shape[0])
+                    piece = x.astype(pairs.dtype), y.astype(pairs.dtype)
+                    recent[:] = [_last(_joined([*recent, piece]), keep)]
+                    joined = _joined([*pieces, piece])
+                    at, n = 0, int(joined[0].shape[0])
+                    while n - at >= b:
+                        part = slice(at, at + b)
+                        yield Batch(
+                            joined[0][part],
+                            joined[1][part],
+                            np.arange(at, at + b),
+                            Position(0, step),
+                            Position(0, step + 1),
+                        )
+                        step, at = step + 1, at + b
+                    pieces = [(joined[0][at:], joined[1][at:])] if at < n else []
+            rest[:] = pieces
+
+        state = train(self.state, minibatches(), self.training.update, callbacks)
+        return replace(
+            self,
+            state=state,
+            waiting=rest[0] if rest else None,
+            recent=_joined(recent),
+            n_rows=self.n_rows + pairs.n_rows,
+        )
+
+
+def _joined(pieces: list[RowPair]) -> RowPair:
+    if len(pieces) == 1:
+        return pieces[0]
+    x, y = zip(*pieces, strict=True)
+    return stack(x), stack(y)
+
+
+def _last(rows: RowPair, n: int) -> RowPair:
+    x, y = (view[max(0, view.shape[0] - n) :].copy() for view in rows)
+    return x, y

@@ -214,7 +214,7 @@ def learning_curve_data(model: BaseCCA) -> dict[str, Any] | None:
     curve: dict[str, Any] = {name: round_values(history[name], 5) for name in names}
     if all(value is None for value in curve["held_out"]):
         curve["held_out"] = None
-    curve["rolled_back"] = [bool(value) for value in history["undone"]]
+    curve["rolled_back"] = [bool(value) for value in history["rolled_back"]]
     return curve
 
 

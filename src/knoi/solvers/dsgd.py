@@ -29,75 +29,87 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
 from knoi.engine import Engine
-from knoi.solvers.noi import Coupling, Head, MinibatchFeatures, ViewState, inverse_root
-from knoi.solvers.rule import Outcome, Scores, Weights, judge, project, undo, usable
+from knoi.solvers.loop import (
+    NO_STATS,
+    CoupledBatch,
+    OptimizerState,
+    Scores,
+    StepResult,
+    ViewState,
+    check_step,
+    finite,
+    roll_back,
+)
+from knoi.solvers.noi import MinibatchFeatures, inverse_root, project_batch
 
-# Weights whose W'BW is this far over I are on their way to diverge, and the further the shorter the
-# steps that could still turn them: no place to go back to.
-OUTGROWN = 2.0
+# Weights whose W'BW exceeds I by this factor are about to diverge: they are not good weights to
+# roll back to.
+TOO_LARGE = 2.0
 
 
 @dataclass(frozen=True)
-class Decay:
-    """The length of step t: rate / (1 + t / halved)."""
+class DecayingStepSize:
+    """The length of step t: rate / (1 + t / half_life)."""
 
     rate: float
-    halved: float  # steps after which it is half as long; infinite: it stays
+    half_life: float  # steps after which it is half as long; infinite: constant
 
     def __call__(self, step: int) -> float:
         """The length of step number `step`, counted from 0."""
-        return self.rate / (1 + step / self.halved)
+        return self.rate / (1 + step / self.half_life)
 
 
 @dataclass(frozen=True)
-class BlockRule:
-    """How a minibatch changes one block of the weights."""
+class DSGDUpdate:
+    """One step of DSGD: it changes one block of the weights of each view."""
 
     features: tuple[MinibatchFeatures, MinibatchFeatures]
-    blocks: tuple[list[slice], list[slice]]  # of each view; step t is about number t, in a cycle
-    step_sizes: tuple[Decay, Decay]
+    blocks: tuple[list[slice], list[slice]]  # per view; step t changes block t, cyclically
+    step_sizes: tuple[DecayingStepSize, DecayingStepSize]
     ridge: tuple[float, float]  # rx, ry
     n_components: int
     backend: Backend
     engine: Engine
 
-    def step(self, before: Weights, x: Array, y: Array) -> tuple[Weights, Outcome]:
-        """Project, find the multipliers, move a block; or undo what was a bad step."""
-        scores = project(self.features, before, (x, y), self.backend, self.engine)
-        found = couple(scores) if usable(scores) else None
-        coupling = None if found is None else found[0]
-        rate = self.step_sizes[0](before.steps)
-        after, outcome = judge(before, coupling, scores, rate, self.n_components)
-        if found is None or outcome.undone:
-            return undo(after, self.backend), outcome
-        return self._descend(after, *found), outcome
+    def step(self, state: OptimizerState, x: Array, y: Array) -> tuple[OptimizerState, StepResult]:
+        """Project, find the multipliers, update a block; or roll back a bad step."""
+        scores = project_batch(self.features, state, (x, y), self.backend, self.engine)
+        found = couple_scores(scores) if finite(scores) else None
+        coupled = None if found is None else found[0]
+        rate = self.step_sizes[0](state.steps)
+        state, result = check_step(state, coupled, scores, rate, self.n_components)
+        if found is None or result.rolled_back:
+            return roll_back(state, self.backend), result
+        return self._descend(state, *found), result
 
     def penalty(self, view: int, U: Array) -> Array | None:
-        """What the ridge adds to the covariance of the scores of a view, (L, L); None without."""
+        """What the ridge adds to the covariance of the scores of a view, (L, L), or None."""
         r = self.ridge[view]
         return r * (U.T @ U) if r else None
 
-    def _descend(self, weights: Weights, coupling: Coupling, C: NDArray[Any]) -> Weights:
-        step = weights.steps - 1
+    def _descend(
+        self, state: OptimizerState, coupled: CoupledBatch, C: NDArray[Any]
+    ) -> OptimizerState:
+        step = state.steps - 1
         views = []
-        for v, view in enumerate((weights.x, weights.y)):
+        for v, view in enumerate((state.x, state.y)):
             block = self.blocks[v][step % len(self.blocks[v])]
-            R = coupling.residuals[v]
+            R = coupled.residuals[v]
             R = self.backend.asarray(R / len(R))
             G = self.features[v].gradient(R, self.engine, within=block)
             if self.ridge[v]:
                 G += view.U[block, :] @ self.backend.asarray(self.ridge[v] * C)
             U = self.backend.xp.asarray(view.U, copy=True)
-            U[block, :] -= (self.step_sizes[v](step) * weights.shortened) * G
+            U[block, :] -= (self.step_sizes[v](step) * state.lr_scale) * G
             views.append(ViewState(U, view.velocity))
-        return replace(weights, x=views[0], y=views[1])
+        return replace(state, x=views[0], y=views[1])
 
 
-def couple(scores: Scores) -> tuple[Coupling, NDArray[Any]]:
-    """What a minibatch says to each view, and the multipliers C, (L, L).
+def couple_scores(scores: Scores) -> tuple[CoupledBatch, NDArray[Any]]:
+    """Residuals of a minibatch in each view, and the multipliers C, (L, L).
 
-    The loss is the mean squared distance between the views' scores, tr(W'BW) - tr(W'AW) with no
-    ridge: L less the total correlation once there.
+    The loss is the mean squared distance between the scores of the views, tr(W'BW) - tr(W'AW)
+    without ridge: at the solution L minus the total correlation.
     """
     P, Q = (S - S.mean(axis=0) for S in scores)  # (b, L)
     b = len(P)
@@ -106,22 +118,22 @@ def couple(scores: Scores) -> tuple[Coupling, NDArray[Any]]:
     loss = float(np.mean(np.sum((P - Q) ** 2, axis=1)))
     roots = (inverse_root(S.T @ S / b) for S in (P, Q))
     correlations = np.linalg.svd(next(roots) @ Sxy @ next(roots), compute_uv=False)
-    # A minibatch shows a covariance of I with eigenvalues up to this, by chance.
+    # By chance, eigenvalues of the covariance of a minibatch reach this if the true one is I.
     chance = (1 + np.sqrt(P.shape[1] / b)) ** 2
-    sound = bool(np.linalg.norm((P.T @ P + Q.T @ Q) / b, 2) <= OUTGROWN * chance)
+    stable = bool(np.linalg.norm((P.T @ P + Q.T @ Q) / b, 2) <= TOO_LARGE * chance)
     residuals = (P @ C - Q, Q @ C - P)
-    return Coupling(Head(), residuals, loss, np.clip(correlations, 0, 1), sound), C
+    return CoupledBatch(NO_STATS, residuals, loss, np.clip(correlations, 0, 1), stable), C
 
 
 def aligned(weights: tuple[Array, Array], scores: Scores, backend: Backend) -> tuple[Array, Array]:
-    """The weights turned and scaled in R^L to meet the constraint on these scores: W'BW = I.
+    """Rotate and scale the weights in R^L so that these scores meet the constraint W'BW = I.
 
-    C is positive then. From weights beyond the constraint a step may lead away from it.
+    Then C is positive. From weights outside the constraint a step may lead away from it.
     """
     P, Q = (S - S.mean(axis=0) for S in scores)  # (b, L)
     b = len(P)
     Rx, Ry = inverse_root(P.T @ P / b), inverse_root(Q.T @ Q / b)
     left, _, right = np.linalg.svd(Rx @ (P.T @ Q / b) @ Ry)
-    turns = (Rx @ left / np.sqrt(2), Ry @ right.T / np.sqrt(2))
-    U, V = (W @ backend.asarray(turn) for W, turn in zip(weights, turns, strict=True))
+    rotations = (Rx @ left / np.sqrt(2), Ry @ right.T / np.sqrt(2))
+    U, V = (W @ backend.asarray(R) for W, R in zip(weights, rotations, strict=True))
     return U, V

@@ -15,15 +15,10 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.linalg import cholesky, solve_lower
-from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import column_means, inner, is_sparse
 from knoi.engine import Engine
 from knoi.features import FeatureMap
-from knoi.solvers.noi import MinibatchFeatures
 
-# Power iterations, and vectors side by side, that find the largest curvature to a few per cent.
-POWER_STEPS = 8
-POWER_VECTORS = 4
 # Rows of the subsample for each eigenvector taken from it: beyond, they are its noise.
 SAMPLE_PER_VECTOR = 10
 # Features made at a time of all rows of the subsample.
@@ -82,9 +77,9 @@ class Columns:
     def fit(
         cls, columns: FeatureMap, shift: float, ridge: float, backend: Backend, engine: Engine
     ) -> "Columns":
-        """Shift is relative to the trace of K_ZZ, ridge to the total variance, as `reg` is.
+        """Fit to a map with `landmark_rows`.
 
-        `columns` is a map with `landmark_rows`.
+        `shift` is relative to the trace of K_ZZ, `ridge` to the total variance, as `reg` is.
         """
         M = columns.rank
         K = backend.empty((M, M))
@@ -184,7 +179,7 @@ class LowRank:
             return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
         blocks = features.slices(BLOCK_COLUMNS)
-        own = is_sparse(sample) and features.is_identity  # rows that need no features
+        own = is_sparse(sample) and features.is_identity  # the rows are the features
         if own:
             gram = _centred_gram(sample)
         else:
@@ -249,31 +244,3 @@ def _noise(total: float, batch_size: int) -> float:
     directions buys nothing.
     """
     return total / (2 * batch_size)
-
-
-def largest_curvature(
-    work: MinibatchFeatures,
-    rank: int,
-    precondition: Preconditioner,
-    backend: Backend,
-    engine: Engine,
-) -> float:
-    """The largest eigenvalue of P S, S being the covariance of the minibatch `work` has loaded.
-
-    Steps beyond twice its inverse diverge. A minibatch shows more curvature than all the data:
-    measured on one of the size that training uses, it includes its noise.
-    """
-    xp = backend.xp
-    draw = generator(0, Purpose.POWER)
-    v = backend.asarray(draw.standard_normal((rank, POWER_VECTORS)))
-    largest = 0.0
-    for _ in range(POWER_STEPS):
-        scores = work.project(v, engine)
-        scores -= xp.mean(scores, axis=0)
-        v = precondition(work.gradient(scores / scores.shape[0], engine), v)
-        norms = xp.sqrt(xp.sum(v * v, axis=0))
-        largest = float(xp.max(norms))
-        if not 0 < largest < float("inf"):
-            break
-        v = v / xp.where(norms > 0, norms, 1)
-    return largest

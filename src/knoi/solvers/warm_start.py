@@ -15,8 +15,7 @@ from knoi.arrays.sparse import column_variances, dense, is_sparse
 from knoi.engine import Engine
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Nystrom
-from knoi.solvers.exact import solve_primal
-from knoi.solvers.moments import Moments
+from knoi.solvers.exact import Moments, solve_primal
 
 # Features of the small problem, and rows for each of them: enough to solve it without overfitting.
 FEATURES = 1024
@@ -40,7 +39,7 @@ def bytes_needed(ranks: tuple[int, int], n_rows: int, itemsize: int) -> int:
 
 
 @dataclass(frozen=True)
-class Start:
+class WarmStart:
     """Weights to start from, U (Mx, k) and V (My, k), and what was learned on the way."""
 
     weights: tuple[Array, Array]
@@ -104,7 +103,7 @@ def warm_start(
     engine: Engine,
     *,
     wanted: int | None = None,
-) -> Start | None:
+) -> WarmStart | None:
     """Weights for k directions; None if the sample is too small to say anything.
 
     Every fifth row is left out of the small problem and chooses its regularisation, by the
@@ -143,7 +142,7 @@ def warm_start(
             best, reached, chosen = solution, correlation, reg
     if best is None:
         return None
-    return Start((small[0].weights(best.U), small[1].weights(best.V)), chosen, int(moments.n))
+    return WarmStart((small[0].weights(best.U), small[1].weights(best.V)), chosen, int(moments.n))
 
 
 def _total_correlation(P: NDArray[Any], Q: NDArray[Any]) -> float:

@@ -11,7 +11,7 @@ from knoi.checks import at_least_zero, count, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.parameters import kernels_for
+from knoi.estimators.maps import kernels_for
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection

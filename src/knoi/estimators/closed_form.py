@@ -11,19 +11,23 @@ from knoi.arrays.random import View, seed_from
 from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.approximation import approximation, check_given, fitted
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
-from knoi.estimators.parameters import check_domain, kernels_for, rank_for
+from knoi.estimators.maps import (
+    Maps,
+    check_approximation,
+    check_domain,
+    check_given,
+    fit_random,
+    kernels_for,
+    rank_for,
+)
 from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.approximations import DENSE
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
-from knoi.solvers.exact import solve_primal
-from knoi.solvers.moments import Moments
-
-Maps = tuple[FeatureMap, FeatureMap]
+from knoi.solvers.exact import Moments, solve_primal
 
 # M x M matrices alive at the peak of a solution: covariances that are used up, or copies of them
 # beside the sums that stay.
@@ -31,13 +35,12 @@ SOLVING = 6
 SOLVING_COPIES = 9
 
 
-class MomentCCA(BaseCCA):
+class ClosedFormCCA(BaseCCA):
     """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
 
     reg: Any
     _remedy = "Lower rank"  # what makes it need less memory
-    _maps: Maps  # both only between calls of `partial_fit`
-    _moments: Moments
+    _partial: tuple[Maps, Moments]  # between calls of `partial_fit`
 
     @abstractmethod
     def _fit_maps(self, pairs: PairSource) -> Maps:
@@ -53,21 +56,24 @@ class MomentCCA(BaseCCA):
         piece: pass `solve=False` for all pieces but the last to solve once, or call `solve`.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
-            first = not hasattr(self, "_moments")
-            self._remember_columns(X, pairs, reset=first)
-            maps = self._fit_maps(pairs) if first else self._maps
-            backend = pick_backend(self.device, pairs.dtype) if first else self._moments.backend
+            maps, earlier = getattr(self, "_partial", (None, None))
+            self._remember_columns(X, pairs, reset=earlier is None)
+            if maps is None:
+                maps = self._fit_maps(pairs)
+            backend = pick_backend(self.device, pairs.dtype)
+            held = 0
+            if earlier is not None:
+                backend, held = earlier.backend, earlier.held_bytes
             with Threads(worker_count(self.n_jobs)) as engine:
-                # Added up apart, so that a bad row in the middle of the piece spoils nothing.
-                held = 0 if first else self._moments.held_bytes
+                # Summed separately, so that a bad row in the piece leaves the earlier sums intact.
                 moments = self._accumulate(pairs, maps, backend, engine, held=held, keep=True)
-                if not first:
-                    moments.merge(self._moments)
+                if earlier is not None:
+                    moments.merge(earlier)
                 if solve:
                     self._keep(self._finish(maps, moments, consume=False))
                     self._fit_structure(pairs, engine, held=moments.held_bytes)
                     self.n_samples_ = moments.n
-            self._maps, self._moments = maps, moments
+            self._partial = maps, moments
         return self
 
     def solve(self) -> Self:
@@ -82,21 +88,15 @@ class MomentCCA(BaseCCA):
         `predict`, `inverse_transform` and loadings need rows, and so a call of `fit` or
         `partial_fit` with the parameters found.
         """
-        if not hasattr(self, "_moments"):
+        if not hasattr(self, "_partial"):
             raise NotFittedError(
                 f"This {type(self).__name__} keeps no rows to solve for: fit does not, only "
                 "partial_fit does. Call partial_fit(X, Y, solve=False) first."
             )
+        maps, moments = self._partial
         with unchanged_on_failure(self):
-            self._keep(self._finish(self._maps, self._moments, consume=False))
-            self.n_samples_ = self._moments.n
-        return self
-
-    def fit(self, X: Any, Y: Any) -> Self:
-        """Learn the projections from paired rows; forgets what `partial_fit` has seen."""
-        super().fit(X, Y)
-        for leftover in ("_moments", "_maps"):
-            self.__dict__.pop(leftover, None)
+            self._keep(self._finish(maps, moments, consume=False))
+            self.n_samples_ = moments.n
         return self
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
@@ -122,14 +122,14 @@ class MomentCCA(BaseCCA):
         moments = Moments(_ranks(maps), backend)
 
         def fill(piece: slice, *views: tuple[FeatureMap, Any, Array, Array]) -> None:
-            for features, chunk, room, shift in views:
-                out = room[piece, :]
+            for features, chunk, buffer, shift in views:
+                out = buffer[piece, :]
                 prepared = features.prepare(backend.asarray(chunk[piece]))
                 features.block(prepared, slice(0, features.rank), out=out)
                 out -= shift
 
         start = 0
-        moments.room(rows)  # the largest there will be
+        moments.buffer(rows)  # the largest that will be needed
         with pairs.iterate(rows) as chunks:
             for x, y in chunks:
                 for name, features, chunk in zip("XY", placed, (x, y), strict=True):
@@ -141,11 +141,11 @@ class MomentCCA(BaseCCA):
                 for part in (slice(0, head), slice(head, n_chunk)):
                     n = part.stop - part.start
                     views = zip(
-                        placed, (x[part], y[part]), moments.room(n), moments.shifts, strict=True
+                        placed, (x[part], y[part]), moments.buffer(n), moments.shifts, strict=True
                     )
                     engine.map(fill, even_slices(n, PIECE_ROWS), *views)
-                    moments.absorb(n)
-        moments.close_room()
+                    moments.add_buffered(n)
+        moments.free_buffer()
         return moments
 
     def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
@@ -195,7 +195,7 @@ class MomentCCA(BaseCCA):
         )
 
 
-class LinearCCA(MomentCCA):
+class LinearCCA(ClosedFormCCA):
     r"""Linear canonical correlation analysis, exact, in one streamed pass.
 
     Finds weights U, V that maximise :math:`\mathrm{tr}(U^\top \Sigma_{xy} V)` subject to
@@ -268,7 +268,7 @@ class LinearCCA(MomentCCA):
         return Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
 
 
-class FourierCCA(MomentCCA):
+class FourierCCA(ClosedFormCCA):
     r"""Kernel CCA approximated by random Fourier features, solved exactly (the paper's FKCCA).
 
     Parameters
@@ -353,28 +353,28 @@ class FourierCCA(MomentCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = rank_for(self.rank, self.n_components)
         seed = seed_from(self.random_state)
-        asked = one_per_view("approximation", self.approximation, approximation)
-        if flag("paired", self.paired) and asked != ("fourier", "fourier"):
+        requested = one_per_view("approximation", self.approximation, check_approximation)
+        if flag("paired", self.paired) and requested != ("fourier", "fourier"):
             raise InputError(
                 f"paired=True with approximation={self.approximation!r}: it is for 'fourier'. "
                 "Leave it out; 'orthogonal', 'qmc' and 'hadamard' are paired anyway."
             )
-        self._check_frequencies(pairs, asked, rank)
+        self._check_frequencies(pairs, requested, rank)
         kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
         maps: list[FeatureMap] = []
-        for view, one, sample, kernel in zip(View, asked, samples, kernels, strict=True):
+        for view, one, sample, kernel in zip(View, requested, samples, kernels, strict=True):
             if isinstance(one, FeatureMap):
                 check_given(one, view, pairs.n_cols[view], self.n_components)
                 maps.append(one)
             elif self.paired:
                 maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=True))
             else:
-                maps.append(fitted(one, sample, kernel, rank, seed, view, self.n_components))
+                maps.append(fit_random(one, sample, kernel, rank, seed, view, self.n_components))
         return maps[0], maps[1]
 
-    def _check_frequencies(self, pairs: PairSource, asked: tuple[Any, Any], rank: int) -> None:
-        """Refuse to draw what would not fit beside anything else."""
-        dense = [d for d, one in zip(pairs.n_cols, asked, strict=True) if one in DENSE]
+    def _check_frequencies(self, pairs: PairSource, requested: tuple[Any, Any], rank: int) -> None:
+        """Raise if the frequencies would not fit in memory."""
+        dense = [d for d, one in zip(pairs.n_cols, requested, strict=True) if one in DENSE]
         if not dense:
             return
         budget = budget_or_default(self.memory_budget, available_ram())
@@ -387,7 +387,7 @@ class FourierCCA(MomentCCA):
             )
 
 
-class NystromCCA(MomentCCA):
+class NystromCCA(ClosedFormCCA):
     r"""Kernel CCA approximated by the Nystrom method, solved exactly (the paper's NKCCA).
 
     Parameters

@@ -1,29 +1,46 @@
 """DSGD: kernel CCA by steps that see a minibatch of rows and change a block of features."""
 
-from dataclasses import replace
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from knoi.arrays.backend import Backend, pick_backend
-from knoi.arrays.random import View, seed_from
-from knoi.checks import at_least_zero, count, flag, fraction, one_per_view, positive
+from knoi.arrays.backend import Array
+from knoi.arrays.random import Purpose, View, generator
+from knoi.callbacks import Callback
+from knoi.checks import (
+    at_least_zero,
+    count,
+    flag,
+    fraction,
+    one_per_view,
+    optional,
+    positive,
+)
 from knoi.data.pairs import PairSource
-from knoi.engine import Engine
-from knoi.estimators.dsgd_steps import BlockSteps
-from knoi.estimators.knoi_maps import sampled_kernels
-from knoi.estimators.knoi_parameters import Limits
-from knoi.estimators.minibatch import MinibatchCCA
-from knoi.estimators.parameters import rank_for
-from knoi.estimators.plan import Plan, Request, held_out_rows, make_plan
-from knoi.estimators.streaming import Stream
-from knoi.estimators.training import Maps, Training
+from knoi.estimators.maps import Maps, rank_for, varying_kernels
+from knoi.estimators.plan import Plan, Request, held_out_rows
+from knoi.estimators.training import Setup, StochasticCCA
 from knoi.exceptions import InputTypeError
-from knoi.features import RandomFourier
+from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve
-from knoi.projection import Projection
-from knoi.solvers.loop import Run
+from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned
+from knoi.solvers.loop import OptimizerState, at_rest
+from knoi.solvers.noi import BLOCK_COLUMNS, largest_curvature, project_batch
+from knoi.solvers.precondition import plain
 
 
-class DoublyStochasticCCA(MinibatchCCA):
+@dataclass(frozen=True)
+class DSGDSettings:
+    """Checked parameters of the steps."""
+
+    feature_block: int
+    learning_rate: float
+    decay: float
+    reg: tuple[float, float]
+
+
+class DoublyStochasticCCA(StochasticCCA):
     r"""Kernel CCA by doubly stochastic gradients (DSGD), to compare `KNOI` with.
 
     Maximises :math:`\mathrm{tr}(U^\top S_{xy} V)` subject to
@@ -33,9 +50,9 @@ class DoublyStochasticCCA(MinibatchCCA):
     .. math:: U_k \leftarrow U_k + \eta_t\, \mathrm{mean}(\phi_k(x) (v - C u)^\top)
 
     and likewise for V. Each step changes one block k of the random Fourier features; blocks take
-    turns. Nothing is whitened or preconditioned, so that leading directions come first and the last
-    take very many samples: `KNOI` needs far fewer. A step after which the views fall apart, or
-    weights grow without bound, is taken back and later ones are half as long; `history_` says so.
+    turns. Nothing is whitened or preconditioned, so leading directions come first and the last ones
+    need very many samples: `KNOI` needs far fewer. If the views fall apart or weights grow without
+    bound, the step is rolled back and later steps are half as long; `history_` records it.
 
     Memory is O(b B) for blocks of B features, time O(N M (dx + dy + 2 L)).
 
@@ -44,8 +61,8 @@ class DoublyStochasticCCA(MinibatchCCA):
     n_components : int, default=2
         Dimensions to project to, L.
     rank : int, default=20480
-        Random Fourier features a view, M. The authors count frequencies: their 20480 of them, as
-        cosine and sine, are rank=40960 in blocks of 4096.
+        Random Fourier features per view, M. The authors count frequencies: their 20480 frequencies,
+        as cosine and sine, are rank=40960 in blocks of 4096.
     feature_block : int, default=2048
         Features that a step changes; `rank` or more changes all of them.
     kernel : str, Kernel or a pair of these, default="rbf"
@@ -55,21 +72,26 @@ class DoublyStochasticCCA(MinibatchCCA):
     paired : bool, default=True
         Use each frequency as a cosine and a sine, instead of a cosine with random phase.
     batch_size : int, default=1024
-        Rows a minibatch, b; no more than there are.
+        Rows per minibatch, b; at most the number of rows.
     learning_rate : float, default=1.0
-        A pure number: 1 is the inverse of the largest curvature of a block of features, and the
-        longest step that is stable near the solution. Lower it if `history_` shows undone steps.
+        Relative to the inverse of the largest curvature of a block of features, which is the
+        longest step that is stable near the solution. Lower it if `history_` shows steps that were
+        rolled back.
     decay : float, default=1000.0
         Steps after which a step is half as long: step t has length learning_rate / (1 + t / decay).
         `numpy.inf` keeps the rate constant.
     reg : float or pair of floats, default=0.0
         Regularisation, as in `FourierCCA`. Training that ends early regularises, too.
     epochs : int or None, default=None
-        Passes over the data. None: as many as make a million samples, at most 100.
+        Passes over the data. None: as many as give a million samples, at most 100.
     max_time : float or None, default=None
         Seconds after which `fit` stops training.
+    tol : float or None, default=None
+        As in `KNOI`: stop early when the held-out total correlation no longer rises.
     held_out : float, default=0.1
-        As in `KNOI`: the weights that do best on rows held out are kept.
+        As in `KNOI`: the weights that do best on held-out rows are kept.
+    checkpoint, checkpoint_seconds, callbacks
+        As in `KNOI`.
     verbose : bool or None, default=None
         Whether to show progress, on standard error; None: in `fit` on terminals only.
     random_state : int, RandomState, Generator or None, default=None
@@ -80,7 +102,7 @@ class DoublyStochasticCCA(MinibatchCCA):
     Attributes
     ----------
     history_ : dict of lists
-        The learning curve, as in `KNOI`; "loss" is the mean squared distance of the views' scores.
+        The learning curve, as in `KNOI`; "loss" is the mean squared distance between the scores.
     stopped_, n_samples_seen_
         As in `KNOI`.
     correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
@@ -116,7 +138,11 @@ class DoublyStochasticCCA(MinibatchCCA):
         reg: Any = 0.0,
         epochs: int | None = None,
         max_time: float | None = None,
+        tol: float | None = None,
         held_out: float = 0.1,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+        callbacks: Sequence[Callback] = (),
         verbose: bool | None = None,
         random_state: Any = None,
         memory_budget: Any = None,
@@ -135,58 +161,24 @@ class DoublyStochasticCCA(MinibatchCCA):
         self.reg = reg
         self.epochs = epochs
         self.max_time = max_time
+        self.tol = tol
         self.held_out = held_out
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.callbacks = callbacks
         self.verbose = verbose
         self.random_state = random_state
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.device = device
 
-    def fit(self, X: Any, Y: Any) -> Self:
-        """Learn the projections from paired rows; forgets what `partial_fit` has seen."""
-        super().fit(X, Y)
-        self.__dict__.pop("_streaming", None)
-        return self
-
-    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
-        limits = Limits(
-            n_components=count("n_components", self.n_components),
-            epochs=None if self.epochs is None else count("epochs", self.epochs),
-            max_time=None if self.max_time is None else positive("max_time", self.max_time),
-        )
-        training, train_pairs = self._training(pairs, backend, engine)
-        run = self._train(Run(training.start), training, limits, train_pairs)
-        return self._end(run, training)
-
-    def _begin(self, pairs: PairSource, engine: Engine) -> Stream:
-        self._check_size(pairs)
-        backend = pick_backend(self.device, pairs.dtype)
-        training, _ = self._training(pairs, backend, engine, streaming=True)
-        return Stream(training, Run(training.start))
-
-    def _training(
-        self, pairs: PairSource, backend: Backend, engine: Engine, *, streaming: bool = False
-    ) -> tuple[Training, PairSource]:
-        """The parts of a fit, and the rows to train on."""
-        steps = BlockSteps(
+    def _settings(self) -> DSGDSettings:
+        return DSGDSettings(
             feature_block=count("feature_block", self.feature_block),
             learning_rate=positive("learning_rate", self.learning_rate),
             decay=positive("decay", self.decay, infinite=True),
             reg=one_per_view("reg", self.reg, at_least_zero),
         )
-        request = self._request(pairs, streaming=streaming)
-        sizes = self._sizes(pairs, backend, engine)
-        plan = make_plan(request, sizes, seed_from(self.random_state))
-        if steps.feature_block < request.rank[0]:
-            # A step needs but a block of features twice: to keep them all would buy little.
-            plan = replace(plan, keep_features=False)
-        train_pairs, held_out = pairs, None
-        if plan.n_held_out:
-            train_pairs, held_out = pairs.split(plan.n_held_out, plan.seed)
-        maps = self._maps(plan, train_pairs)
-        L = request.n_components
-        training = Training(plan, maps, steps, L, train_pairs, held_out, backend, engine)
-        return training, train_pairs
 
     def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
         L = count("n_components", self.n_components)
@@ -202,14 +194,16 @@ class DoublyStochasticCCA(MinibatchCCA):
             batch_size=min(count("batch_size", self.batch_size), n_train),
             extra_directions=0,
             held_out=held_out,
-            epochs=1,
+            epochs=1 if streaming else optional(count, "epochs", self.epochs),
+            # A step uses one block of features twice: keeping all of them would save little.
+            keep_features=count("feature_block", self.feature_block) >= rank,
             method=type(self).__name__,
             instead="Use KNOI(approximation='nystrom')",
         )
 
-    def _maps(self, plan: Plan, pairs: PairSource) -> Maps:
+    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         paired = flag("paired", self.paired)
-        kernels, samples = sampled_kernels(self, plan, pairs)
+        kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
         maps = []
         for view, kernel, sample in zip(View, kernels, samples, strict=True):
             try:
@@ -218,3 +212,53 @@ class DoublyStochasticCCA(MinibatchCCA):
             except InputTypeError as error:
                 raise InputTypeError(f"view {view.name}: {error}") from None
         return maps[0], maps[1]
+
+    def _start(
+        self, settings: DSGDSettings, setup: Setup, pairs: PairSource
+    ) -> tuple[OptimizerState, DSGDUpdate]:
+        minibatch = setup.fresh_sample(pairs, setup.plan.batch_size)
+        blocks, step_sizes, ridge = [], [], []
+        for v, features in enumerate(setup.maps):
+            blocks.append(features.slices(settings.feature_block))
+            setup.features[v].load(setup.backend.asarray(minibatch[v]))
+            curvature = largest_curvature(
+                setup.features[v], features.rank, plain, setup.backend, setup.engine
+            )
+            # Blocks are draws of the same features: each has its share of every curvature.
+            unit = len(blocks[v]) / curvature if 0 < curvature < float("inf") else 1.0
+            step_sizes.append(DecayingStepSize(settings.learning_rate * unit, settings.decay))
+            reg = settings.reg[v]
+            ridge.append(reg * total_variance(features, minibatch[v], setup) if reg else 0.0)
+        update = DSGDUpdate(
+            features=setup.features,
+            blocks=(blocks[0], blocks[1]),
+            step_sizes=(step_sizes[0], step_sizes[1]),
+            ridge=(ridge[0], ridge[1]),
+            n_components=setup.n_components,
+            backend=setup.backend,
+            engine=setup.engine,
+        )
+        # Random weights, aligned so that they meet the constraint on a minibatch.
+        U, V = (
+            setup.backend.asarray(
+                generator(setup.plan.seed, Purpose.START, view).standard_normal(
+                    (features.rank, setup.directions)
+                )
+            )
+            for view, features in zip(View, setup.maps, strict=True)
+        )
+        start = OptimizerState(at_rest(U, setup.backend), at_rest(V, setup.backend))
+        scores = project_batch(setup.features, start, minibatch, setup.backend, setup.engine)
+        x, y = (at_rest(W, setup.backend) for W in aligned((U, V), scores, setup.backend))
+        return OptimizerState(x, y), update
+
+
+def total_variance(features: FeatureMap, rows: Array, setup: Setup) -> float:
+    """The trace of the covariance of the features, on these rows."""
+    xp = setup.backend.xp
+    prepared = features.prepare(setup.backend.asarray(rows))
+
+    def of_block(columns: slice) -> float:
+        return float(xp.sum(xp.var(features.block(prepared, columns), axis=0)))
+
+    return sum(setup.engine.map(of_block, features.slices(BLOCK_COLUMNS)))

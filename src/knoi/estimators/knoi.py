@@ -1,0 +1,464 @@
+"""KNOI: kernel CCA for any number of rows, learned from minibatches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knoi.arrays.backend import Array
+from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.sparse import nested_bytes
+from knoi.callbacks import Callback
+from knoi.checks import (
+    at_least_zero,
+    count,
+    flag,
+    fraction,
+    one_of,
+    one_per_view,
+    optional,
+    positive,
+    whole,
+)
+from knoi.data.pairs import PairSource, RowPair
+from knoi.estimators.maps import (
+    Maps,
+    check_approximation,
+    check_given,
+    fit_columns,
+    fit_random,
+    rank_for,
+    varying_kernels,
+)
+from knoi.estimators.plan import Plan, Request
+from knoi.estimators.training import Setup, StochasticCCA
+from knoi.exceptions import InputError
+from knoi.features import FeatureMap, Identity
+from knoi.features.landmarks import Selection
+from knoi.kernels import Linear, resolve
+from knoi.solvers.loop import OptimizerState, at_rest
+from knoi.solvers.noi import KNOIUpdate, StepSize, largest_curvature
+from knoi.solvers.precondition import Columns, LowRank, Preconditioner, plain
+from knoi.solvers.warm_start import WarmStart, rows_wanted, warm_start
+
+NOT_RANDOM = ("auto", "nystrom")  # approximations besides random features
+PRECONDITIONERS = ("auto", "columns", "low_rank", None)
+# Regularisation where the warm start could not choose one, and the smallest shift of `Columns`.
+DEFAULT_REG = 1e-3
+MIN_SHIFT = {"float32": 5e-7, "float64": 1e-9}
+# Averaging starts once the fast directions have settled.
+AVERAGE_FROM = 10
+# Standard deviation of the published start: the paper's 0.1 is for features multiplied by ten.
+PUBLISHED_DEVIATION = 1.0
+
+
+@dataclass(frozen=True)
+class StepDefaults:
+    """Defaults of one preconditioner; benchmarks/paper/variants.py compares them with others."""
+
+    learning_rate: float
+    lr_decay: float | None
+    momentum: float
+    weight_decay: float
+    average: bool
+
+
+DEFAULTS = {
+    "columns": StepDefaults(1.0, 6.0, 0.0, 0.0, average=True),
+    "low_rank": StepDefaults(1.0, None, 0.0, 0.0, average=True),
+    # The paper's values, for unscaled features: its eta = 0.01 and weight decay 1e-5 are for
+    # features multiplied by ten.
+    None: StepDefaults(1.0, None, 0.995, 1e-7, average=False),
+}
+
+
+@dataclass(frozen=True)
+class KNOISettings:
+    """Checked parameters of the steps; None where the default depends on the preconditioner."""
+
+    learning_rate: float | None
+    lr_decay: float | None
+    momentum: float | None
+    weight_decay: float | None
+    time_constant: float
+    average: bool | None
+    reg: tuple[float | None, float | None]  # None: chosen by the warm start
+
+
+class KNOI(StochasticCCA):
+    r"""Approximate kernel CCA learned from minibatches, for millions of rows on a plain machine.
+
+    Minimises, in turn for each view, the distance between its projection and the whitened
+    projection of the other,
+    :math:`\min_U \frac{1}{b} \sum_i \| U^\top \phi_x(x_i) - S_{yy}^{-1/2} V^\top \phi_y(y_i) \|^2`,
+    by stochastic steps. The published algorithm (`precondition=None`) takes gradient steps; the
+    default multiplies each gradient by an approximate inverse of the covariance, starts from the
+    exact solution of a small problem, learns a few more directions than requested and averages: it
+    needs a small fraction of the samples and no tuning.
+
+    Memory is O(b M) in blocks, time O(N M (dx + dy + 4 L)). Any data that `fit` accepts is streamed
+    in random order; nothing of size N is held.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    rank : int, default=4000
+        Number of features per view, M. Accuracy and time grow with it. With kernel columns at most
+        the number of rows.
+    kernel : str, Kernel or a pair of these, default="rbf"
+        Any kernel; "linear" with the default `approximation` is linear CCA by stochastic steps
+        (with `precondition=None`: NOI, and AppGrad at `time_constant=0`).
+    width : float, "median" or a pair of these, default="median"
+        As in `FourierCCA`.
+    approximation : str, FeatureMap, or a pair of these, default="auto"
+        "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
+        time. "fourier": random Fourier features, as published. Any other name of `FourierCCA`;
+        "random" chooses features by the kernel. "auto" takes "nystrom" where its rank x rank
+        matrices fit in memory, else "random", and logs the reason to the logger "knoi". A fitted
+        feature map is used as it is.
+    landmarks : str, default="uniform"
+        How "nystrom" chooses landmarks: "uniform", at random; "kmeans", cluster centres, slower and
+        more accurate at a given rank; "kmeans++" or "randomly_pivoted_cholesky", where some groups
+        of rows are rare; "leverage", milder; "pivoted_cholesky", for kernels of low rank. Where no
+        group is rare, "uniform" is about as good as any but "kmeans". See `NystromCCA`.
+    precondition : {"auto", "columns", "low_rank"} or None, default="auto"
+        "columns" inverts the kernel at the landmarks; "low_rank" slows down the top eigenvectors of
+        any features; "auto" takes the first where it can. None is the published algorithm.
+    learning_rate : float or None, default=None
+        Relative to the inverse of the largest curvature of a minibatch. None takes a value that
+        worked on all data sets measured. With `precondition=None`: the paper's eta for unscaled
+        features, where 1.0 is the authors' 0.01. Lower it only if `history_` shows steps that were
+        rolled back.
+    lr_decay : float or None, default=None
+        Step t has length lr_decay / t once that is shorter, so that noise averages out; None
+        chooses. Larger values weight recent minibatches more; `numpy.inf` keeps the rate constant.
+    momentum : float or None, default=None
+        In [0, 1). Published: 0.995.
+    batch_size : int or None, default=None
+        Rows per minibatch, b. None: 2500, or the number of landmarks up to 10,000. Larger
+        minibatches give less noisy steps, smaller ones more steps.
+    time_constant : float, default=0.0
+        Weight of the OLD estimate of the L x L covariances, rho, in [0, 1). With 0 each minibatch
+        stands alone; raise it towards 1 if minibatches must be small (b < 10 L).
+    weight_decay : float or None, default=None
+        Weight decay of the gradient steps. Published: 1e-7 (the authors' 1e-5).
+    average : bool or None, default=None
+        Whether the result averages the weights of the later steps.
+    reg : float, "auto", or a pair of these, default="auto"
+        Regularisation, as in `FourierCCA`. "auto" takes the value that does best on rows held out
+        of the small problem that training starts from, scaled to the number of rows; a single pass
+        over the data needs none and has none. The published algorithm has `weight_decay` instead.
+    extra_directions : int or None, default=None
+        Directions learned beyond `n_components`, of which the best are kept. Published: 0.
+    epochs : int or None, default=None
+        Passes over the data. None: as many as give a million samples, at most 100.
+    max_time : float or None, default=None
+        Seconds after which a call of `fit` stops training; a resumed call counts from 0.
+    tol : float or None, default=1e-3
+        Training stops early when the held-out total correlation has risen by less than this
+        fraction while the number of samples doubled; None never stops early.
+    held_out : float, default=0.1
+        Fraction of the rows (at most 5000 rows) held out to monitor the fit; the weights that do
+        best on them are kept. 0 trains on all rows, and so do fewer than 1000 rows.
+    checkpoint : path or None, default=None
+        Directory to save the run to: every `checkpoint_seconds`, at the end, on Ctrl-C or SIGTERM
+        and when an error ends training. `fit(X, Y, resume=True)` continues from there, to a
+        bit-identical result with the same `n_jobs`. `fit(X, Y)` starts a new run; an earlier
+        checkpoint stays until the first checkpoint of the new run replaces it.
+    checkpoint_seconds : float, default=60
+        Seconds between checkpoints.
+    callbacks : list of callables, default=()
+        Called after each step of `fit`: (state, result) -> state. See `knoi.callbacks.Callback`.
+        They are not saved with the model.
+    verbose : bool or None, default=None
+        Whether to show progress, on standard error; None: in `fit` on terminals only.
+    random_state : int, RandomState, Generator or None, default=None
+        Fixes features, minibatches and start.
+    memory_budget, n_jobs, device
+        As in `LinearCCA`.
+
+    Attributes
+    ----------
+    history_ : dict of lists
+        The learning curve, ready for a data frame: "step", "epoch", "samples", "seconds", "loss",
+        "correlation" (of the minibatch), "held_out" (fitted total correlation of the held-out rows;
+        NaN if there are none), "learning_rate", "rolled_back" (True where the views fell apart:
+        the weights were rolled back, and the learning rate halved).
+    stopped_ : str or None
+        Why training ended: "epochs", "converged", "out of time", or the reason of a callback; None
+        after `partial_fit`, which may continue.
+    n_samples_seen_ : int
+        Samples seen in training.
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `FourierCCA`.
+
+    References
+    ----------
+    W. Wang and K. Livescu, Large-scale approximate kernel CCA, ICLR 2016.
+    S. Ma and M. Belkin, Diving into the shallows (EigenPro), NeurIPS 2017.
+    A. Rudi, L. Carratino and L. Rosasco, FALKON, NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from knoi import KNOI
+    >>> from knoi.datasets import make_two_views
+    >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
+    >>> model = KNOI(n_components=1, rank=200, random_state=0).fit(views.X, views.Y)
+    >>> model.transform(views.X).shape
+    (3000, 1)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: int = 4000,
+        kernel: Any = "rbf",
+        width: Any = "median",
+        approximation: Any = "auto",
+        landmarks: Selection = "uniform",
+        precondition: str | None = "auto",
+        learning_rate: float | None = None,
+        lr_decay: float | None = None,
+        momentum: float | None = None,
+        batch_size: int | None = None,
+        time_constant: float = 0.0,
+        weight_decay: float | None = None,
+        average: bool | None = None,
+        reg: Any = "auto",
+        extra_directions: int | None = None,
+        epochs: int | None = None,
+        max_time: float | None = None,
+        tol: float | None = 1e-3,
+        held_out: float = 0.1,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+        callbacks: Sequence[Callback] = (),
+        verbose: bool | None = None,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.kernel = kernel
+        self.width = width
+        self.approximation = approximation
+        self.landmarks = landmarks
+        self.precondition = precondition
+        self.learning_rate = learning_rate
+        self.lr_decay = lr_decay
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.time_constant = time_constant
+        self.weight_decay = weight_decay
+        self.average = average
+        self.reg = reg
+        self.extra_directions = extra_directions
+        self.epochs = epochs
+        self.max_time = max_time
+        self.tol = tol
+        self.held_out = held_out
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _settings(self) -> KNOISettings:
+        lr_decay = self.lr_decay
+        if lr_decay is not None:
+            lr_decay = positive("lr_decay", lr_decay, infinite=True)
+        return KNOISettings(
+            learning_rate=optional(positive, "learning_rate", self.learning_rate),
+            lr_decay=lr_decay,
+            momentum=optional(fraction, "momentum", self.momentum),
+            weight_decay=optional(at_least_zero, "weight_decay", self.weight_decay),
+            time_constant=fraction("time_constant", self.time_constant),
+            average=optional(flag, "average", self.average),
+            reg=one_per_view("reg", self.reg, _reg_or_auto),
+        )
+
+    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
+        L = count("n_components", self.n_components)
+        kernels = one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
+        requested = self._approximations()
+        names, ranks = [], []
+        for view, kernel, one in zip(View, kernels, requested, strict=True):
+            name, rank = one, rank_for(self.rank, L)
+            if isinstance(one, FeatureMap):
+                check_given(one, view, pairs.n_cols[view], L)
+                name, rank = "given", one.rank
+            elif one == "auto" and isinstance(kernel, Linear):
+                name = "identity"
+                if pairs.n_cols[view] < L:
+                    raise InputError(
+                        f"n_components={L} but {view.name} has n_features={pairs.n_cols[view]}: "
+                        "linear CCA has no more components than columns. Set n_components to at "
+                        f"most {pairs.n_cols[view]}."
+                    )
+            names.append(name)
+            ranks.append(rank)
+        x_bytes, y_bytes = (
+            nested_bytes(one.state_dict()) if isinstance(one, FeatureMap) else 0
+            for one in requested
+        )
+        return Request(
+            n_components=L,
+            rank=(ranks[0], ranks[1]),
+            approximation=(names[0], names[1]),
+            kernels=kernels,
+            precondition=one_of("precondition", self.precondition, PRECONDITIONERS),
+            batch_size=optional(count, "batch_size", self.batch_size),
+            extra_directions=optional(whole, "extra_directions", self.extra_directions),
+            held_out=0.0 if streaming else fraction("held_out", self.held_out),
+            epochs=1 if streaming else optional(count, "epochs", self.epochs),
+            map_bytes=(x_bytes, y_bytes),
+        )
+
+    def _approximations(self) -> tuple[Any, Any]:
+        def check(name: str, value: Any) -> Any:
+            return check_approximation(name, value, others=NOT_RANDOM)
+
+        return one_per_view("approximation", self.approximation, check)
+
+    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
+        kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
+        given = self._approximations()
+        maps: list[FeatureMap] = []
+        for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):
+            rank = plan.rank[view]
+            if name == "given":
+                maps.append(given[view])
+            elif name == "identity":
+                maps.append(Identity(pairs.n_cols[view]))
+            elif name == "nystrom":
+                maps.append(fit_columns(pairs, kernel, rank, view, plan.seed, self.landmarks))
+            else:
+                L = self.n_components
+                maps.append(fit_random(name, samples[view], kernel, rank, plan.seed, view, L))
+        return maps[0], maps[1]
+
+    def _start(
+        self, settings: KNOISettings, setup: Setup, pairs: PairSource
+    ) -> tuple[OptimizerState, KNOIUpdate]:
+        plan, backend = setup.plan, setup.backend
+        start = None
+        if plan.precondition != (None, None):
+            start = warm_start(
+                setup.maps,
+                setup.fresh_sample(pairs, rows_wanted(max(one.rank for one in setup.maps))),
+                setup.directions,
+                backend,
+                setup.engine,
+                wanted=setup.n_components,
+            )
+        preconditioners = fit_preconditioners(settings, setup, pairs, start)
+        minibatch = setup.fresh_sample(pairs, plan.batch_size)
+        units = unit_steps(setup, minibatch, preconditioners)
+        defaults = [DEFAULTS[choice] for choice in plan.precondition]
+        x_steps, y_steps = (
+            StepSize(
+                _default(settings.learning_rate, own.learning_rate) * unit,
+                _default(settings.lr_decay, own.lr_decay),
+            )
+            for own, unit in zip(defaults, units, strict=True)
+        )
+        own = defaults[0]
+        update = KNOIUpdate(
+            features=setup.features,
+            precondition=preconditioners,
+            step_sizes=(x_steps, y_steps),
+            n_components=setup.n_components,
+            rho=settings.time_constant,
+            momentum=_default(settings.momentum, own.momentum),
+            weight_decay=_default(settings.weight_decay, own.weight_decay),
+            average_from=AVERAGE_FROM if _default(settings.average, own.average) else None,
+            backend=backend,
+            engine=setup.engine,
+        )
+        weights = (
+            random_weights(setup, minibatch, preconditioners) if start is None else (start.weights)
+        )
+        x, y = (at_rest(U, backend) for U in weights)
+        return OptimizerState(x, y), update
+
+
+def fit_preconditioners(
+    settings: KNOISettings, setup: Setup, pairs: PairSource, start: WarmStart | None
+) -> tuple[Preconditioner, Preconditioner]:
+    """The preconditioner of each view, with the ridge to train with.
+
+    The regularisation that suits n rows of the small problem suits N rows n / N times weaker. A
+    single pass cannot overfit and needs no ridge; more passes need more of it.
+    """
+    plan, backend, engine = setup.plan, setup.backend, setup.engine
+    parts: list[Preconditioner] = []
+    for view, features, choice in zip(View, setup.maps, plan.precondition, strict=True):
+        reg = ridge = settings.reg[view]
+        if reg is None or ridge is None:
+            reg = DEFAULT_REG if start is None else start.reg * start.n_rows / pairs.n_rows
+            ridge = reg * (1 - 1 / plan.epochs)
+        if choice == "columns":
+            shift = max(reg, MIN_SHIFT[backend.dtype])
+            parts.append(Columns.fit(features, shift, ridge, backend, engine))
+        elif choice == "low_rank":
+            rows = setup.sample(pairs, LowRank.rows_wanted(features.rank))[view]
+            X = backend.asarray(rows)
+            parts.append(LowRank.fit(features, X, plan.batch_size, ridge, backend, engine))
+        else:
+            parts.append(plain)
+    return parts[0], parts[1]
+
+
+def unit_steps(
+    setup: Setup, minibatch: RowPair, preconditioners: tuple[Preconditioner, Preconditioner]
+) -> list[float]:
+    """The step that a learning rate of 1 means: the inverse of the largest curvature."""
+    units = []
+    for v, apply in enumerate(preconditioners):
+        if setup.plan.precondition[v] is None:
+            units.append(1.0)
+            continue
+        features = setup.features[v]
+        features.load(setup.backend.asarray(minibatch[v]))
+        curvature = largest_curvature(
+            features, setup.maps[v].rank, apply, setup.backend, setup.engine
+        )
+        units.append(1 / curvature if 0 < curvature < float("inf") else 1.0)
+    return units
+
+
+def random_weights(
+    setup: Setup, minibatch: RowPair, preconditioners: tuple[Preconditioner, Preconditioner]
+) -> tuple[Array, Array]:
+    """The paper's normal weights; preconditioned, one step towards random targets."""
+    weights, backend = [], setup.backend
+    for view, choice in zip(View, setup.plan.precondition, strict=True):
+        draw = generator(setup.plan.seed, Purpose.START, view)
+        shape = setup.maps[view].rank, setup.directions
+        if choice is None:
+            weights.append(backend.asarray(PUBLISHED_DEVIATION * draw.standard_normal(shape)))
+            continue
+        rows, features = minibatch[view], setup.features[view]
+        features.load(backend.asarray(rows))
+        targets = draw.standard_normal((rows.shape[0], setup.directions))
+        targets -= targets.mean(axis=0)
+        zero = backend.zeros(shape)
+        features.project(zero, setup.engine)  # computes the features
+        G = features.gradient(backend.asarray(targets / rows.shape[0]), setup.engine)
+        weights.append(preconditioners[view](G, zero))
+    return weights[0], weights[1]
+
+
+def _default(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _reg_or_auto(name: str, value: Any) -> float | None:
+    return None if isinstance(value, str) and value == "auto" else at_least_zero(name, value)
