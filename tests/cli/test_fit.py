@@ -6,9 +6,7 @@ import shlex
 import signal
 from contextlib import contextmanager
 
-import h5py
 import numpy as np
-import pandas as pd
 import pytest
 from knoi.callbacks.progress import Progress
 
@@ -19,26 +17,6 @@ FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi")
 LINEAR = ("--method", "linear", "-k", "2", "--quiet")
 # Small enough for a second: a run of a few steps.
 QUICK = ("--method", "knoi", "--rank", "20", "-k", "2", "--set", "batch_size=100")
-
-
-@pytest.mark.parametrize("kind", ["h5", "csv.gz"])
-def test_other_formats_give_the_model_of_the_npy(run, kind):
-    locators = []
-    for name in "XY":
-        table = np.load(f"{name}.npy")
-        if kind == "h5":
-            with h5py.File("both.h5", "a") as file:
-                file[f"views/{name}"] = table
-            locators.append(f"both.h5:/views/{name}")
-        else:
-            frame = pd.DataFrame(table, columns=list("abcdef")[: table.shape[1]])
-            frame.to_csv(f"{name}.{kind}", index=False)
-            locators.append(f"{name}.{kind}")
-    done = run("fit", *locators, "-o", "model.knoi", *LINEAR)
-    assert (done.code, done.out, done.err) == (0, "", "")
-    model, expected = knoi.load("model.knoi"), knoi.load("linear.knoi")
-    np.testing.assert_allclose(model.correlations_, expected.correlations_, rtol=1e-9)
-    np.testing.assert_allclose(np.abs(model.x_weights_), np.abs(expected.x_weights_), rtol=1e-6)
 
 
 def test_every_option_reaches_the_estimator(run):

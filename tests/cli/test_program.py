@@ -70,10 +70,9 @@ def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
         assert set(capsys.readouterr().out.split()) == offered
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("fit", "X.npy", "Y.npy"), "Missing option '--output' / '-o'"),
+def test_usage_errors(error_line):
+    for arguments, line in (
+        (FIT[:3], "Missing option '--output' / '-o'"),
         (("fit", "X.npy", "-o", "m.knoi"), "Missing argument 'Y'"),
         ((*FIT, "--widht", "3"), "No such option: --widht (Possible options: --width)"),
         (("fti", "X.npy"), "No such command 'fti'. Did you mean 'fit'?"),
@@ -94,6 +93,10 @@ def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
             (*FIT, "--images", "3x2"),
             "Invalid value for '--images': it is for the report. Add --report report.html.",
         ),
+        (
+            (*FIT[:4], "m.html", "--report", "m.html"),
+            "Invalid value for '--report': it is also the model file. Give another name.",
+        ),
         ((*FIT, "--components", "0"), "Invalid value for '--components' / '-k': "),
         (
             ("transform", "linear.knoi", "X.npy", "Y.npy", "--view", "y", "-o", "Z.npz"),
@@ -107,83 +110,73 @@ def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
             ("retrieve", *SCORE[1:], "--rows", "1", "--json", "--csv"),
             "Invalid value for '--csv': choose one of --json and --csv.",
         ),
-    ],
-)
-def test_usage_errors(error_line, arguments, line):
-    said = error_line(2, *arguments)
-    assert said.startswith(line)
-    assert said.endswith("--help")
-    assert not os.path.exists("m.knoi")
+    ):
+        printed = error_line(2, *arguments)
+        assert printed.startswith(line)
+        assert printed.endswith("--help")
+        assert not os.path.exists("m.knoi")
+
+
+PATH_ERRORS = {
+    ("fit", "X.npy", "Yy.npy", "-o", "m.knoi"): (
+        "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Similar names: 'Y.npy'"
+    ),
+    (*FIT, "--test", "X_test.npy", "none.npy"): (
+        "--test: Y ('none.npy'): there is no file or folder 'none.npy'."
+    ),
+    ("fit", "text.csv", "Y.npy", "-o", "m.knoi"): "X ('text.csv') has the string 'x' at row 1",
+    (*FIT[:4], "X.npy"): "--output X.npy is also an input, which it would overwrite. Give another",
+    (*FIT[:4], "no/m.knoi"): "--output no/m.knoi: there is no folder no. Create it first.",
+    (*FIT[:4], "folder"): "--output folder is a folder. Add a file name to it.",
+    (*FIT[:4], "text.csv"): (
+        "--output text.csv exists and is not a model file, so it is not overwritten. Give another"
+    ),
+    (*FIT, "--report", "page.txt"): "--report page.txt: it is a web page. Give a name that ends in",
+}
+SWAPPED = {
+    ("fit", "linear.knoi", "Y.npy", "-o", "m.knoi"): (
+        "X is 'linear.knoi', a model file. Give data: knoi fit X Y -o MODEL"
+    ),
+    ("score", "X.npy", "Y.npy", "linear.knoi"): (
+        "The model comes first, before the data: knoi score MODEL X Y"
+    ),
+    ("fit", "page.html", "Y.npy", "-o", "m.knoi"): (
+        "X is 'page.html', a report. Give data: knoi fit X Y -o MODEL"
+    ),
+    ("info", "page.html"): "page.html is a report. Give a model file there: knoi info MODEL",
+    ("score", "text.csv", "X.npy", "Y.npy"): "text.csv is not a knoi model",
+    ("score", "linear.knoi", "Y_test.npy", "X_test.npy"): (
+        "X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swapped."
+    ),
+    ("score", "linear.knoi", "X_test.npy", "X_test.npy"): (
+        "X has 6 columns and Y has 6, but the model was fitted to 6 and 4. Give files with the"
+    ),
+    (*FIT, "--test", "Y_test.npy", "X_test.npy"): "--test: X has 4 columns and Y has 6, but the",
+}
+VALUES = {
+    ("fit", "X.npy", "Y_test.npy", "-o", "m.knoi"): (
+        "X has 400 rows but Y has 200: the views are paired row by row. Drop"
+    ),
+    (*FIT, "--kernel", "rfb"): "there is no kernel 'rfb'. Pass one of ",
+    (*FIT, "--held-out", "400"): "--held-out: held_out is 400, of 400 rows. Pass",
+    (*FIT, "-k", "900", "--quiet"): "--components 900 with n_samples=400: CCA needs more rows",
+    (*FIT, "--memory", "1KB", "--quiet"): "KNOI with rank",
+    ("tune", "X.npy", "Y.npy", "--held-out", "0"): "--held-out 0: there must be pairs to score on.",
+}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (
-            ("fit", "X.npy", "Yy.npy", "-o", "m.knoi"),
-            "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Similar names: 'Y.npy'",
-        ),
-        (
-            ("fit", "X.npy", "Y_test.npy", "-o", "m.knoi"),
-            "X has 400 rows but Y has 200: the views are paired row by row. Drop",
-        ),
-        (
-            ("fit", "text.csv", "Y.npy", "-o", "m.knoi"),
-            "X ('text.csv') has the string 'x' at row 1",
-        ),
-        (("fit", "X.npy", "Y.npy", "-o", "X.npy"), "--output X.npy is also an input, which it "),
-        (
-            ("fit", "X.npy", "Y.npy", "-o", "no/m.knoi"),
-            "--output no/m.knoi: there is no folder no.",
-        ),
-        (("fit", "X.npy", "Y.npy", "-o", "folder"), "--output folder is a folder. Add a file name"),
-        (
-            ("fit", "X.npy", "Y.npy", "-o", "text.csv"),
-            "--output text.csv exists and is not a model file, so it is not overwritten. Give",
-        ),
-        (
-            ("fit", "linear.knoi", "Y.npy", "-o", "m.knoi"),
-            "X is 'linear.knoi', a model file. Give data there: knoi fit X Y -o MODEL",
-        ),
-        (
-            ("score", "X.npy", "Y.npy", "linear.knoi"),
-            "The model comes first, before the data: knoi score MODEL X Y",
-        ),
-        (("score", "text.csv", "X.npy", "Y.npy"), "text.csv is not a knoi model"),
-        (
-            ("score", "linear.knoi", "Y_test.npy", "X_test.npy"),
-            "X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swapped.",
-        ),
-        (
-            ("score", "linear.knoi", "X_test.npy", "X_test.npy"),
-            "X has 6 columns and Y has 6, but the model was fitted to 6 and 4. Give files with",
-        ),
-        (
-            (*FIT, "--test", "Y_test.npy", "X_test.npy"),
-            "--test: X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are",
-        ),
-        (
-            (*FIT, "--test", "X_test.npy", "none.npy"),
-            "--test: Y ('none.npy'): there is no file or folder 'none.npy'.",
-        ),
-        ((*FIT, "--kernel", "rfb"), "there is no kernel 'rfb'. Pass one of "),
-        ((*FIT, "--held-out", "400"), "--held-out: held_out is 400, of 400 rows. Pass"),
-        ((*FIT, "--report", "page.txt"), "--report page.txt: it is a web page. Give a name that"),
-        (
-            (*FIT, "-k", "900", "--quiet"),
-            "--components 900 with n_samples=400: CCA needs more rows",
-        ),
-        ((*FIT, "--memory", "1KB", "--quiet"), "KNOI with rank"),
-        (("tune", "X.npy", "Y.npy", "--held-out", "0"), "--held-out 0: there must be pairs"),
-    ],
+    "errors", [PATH_ERRORS, SWAPPED, VALUES], ids=["paths", "swapped", "values"]
 )
-def test_errors(error_line, run, arguments, line):
+def test_errors(error_line, errors):
     with open("text.csv", "w") as file:
         file.write("a,b\n1,2\nx,3\n")
     os.mkdir("folder")
+    open("page.html", "w").close()
     before = sorted(os.listdir())
-    assert error_line(1, *arguments).startswith(line)
-    assert sorted(os.listdir()) == before
+    for arguments, line in errors.items():
+        assert error_line(1, *arguments).startswith(line)
+        assert sorted(os.listdir()) == before
 
 
 def test_a_missing_extra_is_reported_before_the_fit(error_line, monkeypatch):
@@ -197,7 +190,7 @@ def test_an_existing_model_is_replaced(run):
     for components in (1, 2):
         done = run(*FIT, "--method", "linear", "-k", components, "-q")
         assert done.code == 0
-    assert "4 columns -> 4 features -> 2 components" in run("info", "m.knoi").out
+    assert "4 columns → 4 features → 2 components" in run("info", "m.knoi").out
 
 
 def test_debug_shows_the_traceback(run):

@@ -91,6 +91,24 @@ class TestRetrieve:
 
 
 class TestInfo:
+    def test_the_screen_shows_what_the_file_holds(self, run, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "200")
+        model = knoi.NystromCCA(n_components=3, rank=50, width=(2.0, "median"), random_state=7)
+        model.fit(np.load("X.npy"), np.load("Y.npy")).save("m.knoi")
+        done = run("info", "m.knoi")
+        for shown in (
+            "NystromCCA",
+            f"knoi {knoi.__version__}, format ",
+            "rank=50",
+            "random_state=7",
+            "width=(2.0, 'median')",
+            "6 columns → 50 features → 3 components",
+            "4 columns → 50 features → 3 components",
+            "RBF(width=2.0)",
+            ", ".join(f"{rho:.3f}" for rho in model.correlations_),
+        ):
+            assert shown in done.out
+
     def test_json_holds_what_the_file_does(self, run_json):
         found, model = run_json("info", "linear.knoi"), knoi.load("linear.knoi")
         assert found["method"] == "LinearCCA"
@@ -102,5 +120,19 @@ class TestInfo:
         fit = ("fit", "X.npy", "Y.npy", "-o", "m.knoi", "--rank", "20", "--epochs", "2", "-q")
         assert run(*fit).code == 0
         done = run("info", "m.knoi")
-        assert re.search(r"training +800 samples in [\d.]+ s, ended by: epochs", done.out)
+        assert re.search(r"training +800 samples in [\d.]+ s, stopped by: epochs", done.out)
         assert run_json("info", "m.knoi")["n_samples_seen_"] == 800
+
+    @pytest.mark.parametrize("options", [(), ("--json",)])
+    def test_the_file_is_read_once(self, run, monkeypatch, options):
+        opened = []
+
+        def counting_open(file, *arguments, **more):
+            opened.append(str(file))
+            return io_open(file, *arguments, **more)
+
+        io_open = io.open
+        monkeypatch.setattr("builtins.open", counting_open)
+        monkeypatch.setattr("io.open", counting_open)
+        assert run("info", "linear.knoi", *options).code == 0
+        assert [name.endswith("linear.knoi") for name in opened].count(True) == 1

@@ -1,4 +1,4 @@
-"""`knoi demo`: from the left half of a digit to its right half, with nothing but the package."""
+"""`knoi demo`: find the right half of a digit from its left half, without data or network."""
 
 import errno
 import os
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from knoi.cli.options import Debug, Quiet
-from knoi.cli.output import examples, show_steps
+from knoi.cli.options import Debug, Quiet, Seed
+from knoi.cli.output import examples, results, say, show_steps, table
 from knoi.exceptions import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,21 +25,17 @@ def demo(
         Path, typer.Option(metavar="DIR", help="Where the report and the model are written.")
     ] = Path("knoi-demo"),
     samples: Annotated[
-        int, typer.Option(metavar="N", help="Training images to make, at least 500.")
+        int, typer.Option(metavar="N", min=500, help="Training images to generate.")
     ] = 30_000,
-    seed: Annotated[int, typer.Option(metavar="N", help="Makes the run repeatable.")] = 0,
+    seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find the right half of a digit from its left half; needs no data and under a minute."""
-    # A second of imports that `knoi --help` need not take.
-    from knoi.demo import MIN_SAMPLES, N_STEPS, demo_report, run_demo
+    """Find the right half of a digit from its left half; needs no data and takes under a minute."""
+    from knoi.demo import N_STEPS, demo_report, run_demo
 
-    _at_least(MIN_SAMPLES, samples, "--samples")
-    _at_least(0, seed, "--seed")
-    # Learning that nothing can be written there must not take the time of the demo.
-    _make_folder(output)
-    console = Console(quiet=quiet, highlight=False)
+    _make_folder(output)  # before the work, in case nothing can be written there
+    console = results(quiet)
     with show_steps(console, N_STEPS) as step:
         result = run_demo(samples, seed, on_step=step)
     report, model = output / "report.html", output / "model.knoi"
@@ -48,17 +43,10 @@ def demo(
     console.print(_demo_table(result))
     try:
         demo_report(result).write(report)
-        console.print(f"Report: {report}", markup=False, soft_wrap=True)
+        say(console, f"Report: {report}")
     except MissingExtraError as error:
-        console.print(f"Report: not written. {error}", markup=False, soft_wrap=True)
-    _say_what_next(console, result, model)
-
-
-def _at_least(least: int, value: int, option: str) -> None:
-    if value < least:
-        raise typer.BadParameter(
-            f"{value} is too small, wanted {least} or more.", param_hint=f"'{option}'"
-        )
+        say(console, f"Report: not written. {error}")
+    _print_next_steps(console, result, model)
 
 
 def _make_folder(folder: Path) -> None:
@@ -77,36 +65,31 @@ def _demo_table(result: "DemoResult") -> Table:
     from knoi.demo import best_cells, table_rows
 
     n = result.linear.retrieval.n_queries
-    table = Table(
+    headings = ("total corr.\nfitted", "\nrefit", "recall\n@1", "\n@10", "median\nrank", "fit\ns")
+    made = table(
+        "method",
+        *headings,
         title=f"{n:,} held-out digits: from the left half, find the right half",
         caption=f"total correlation: at most {result.linear.model.n_components}; "
         f"recall@k: the true half is among the k nearest of {n:,}",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
     )
-    table.add_column("method", overflow="fold")
-    headings = ("total corr.\nfitted", "\nrefit", "recall\n@1", "\n@10", "median\nrank", "fit\ns")
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
     best, rows = best_cells(result), table_rows(result)
     for i, row in enumerate(rows):
         cells = [Text(cell, style="bold" if (i, j) in best else "") for j, cell in enumerate(row)]
-        table.add_row(*cells, style="dim" if i == len(rows) - 1 else None)
-    return table
+        made.add_row(*cells, style="dim" if i == len(rows) - 1 else None)
+    return made
 
 
-def _say_what_next(console: Console, result: "DemoResult", model: Path) -> None:
+def _print_next_steps(console: Console, result: "DemoResult", model: Path) -> None:
     best = result.best
     rank = best.model.get_params(deep=False).get("rank")
     arguments = f"n_components={best.model.n_components}" + (f", rank={rank}" if rank else "")
-    lines = (
+    say(
+        console,
         f"Model:  {model} ({best.name}, the highest total correlation; see: knoi info {model})",
         "",
-        "Next, two views of your own, whose rows belong together:",
+        "Next, with your own two views, paired row by row:",
         f"  from knoi import {best.name}",
         f"  model = {best.name}({arguments}).fit(X, Y)",
         "  print(model.score(X_test, Y_test))",
     )
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)

@@ -9,12 +9,28 @@ from typing import TYPE_CHECKING, Any
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from knoi.arrays.backend import Array
     from knoi.data.pairs import PairSource
     from knoi.data.source import ViewSource
     from knoi.estimators.base import BaseCCA
+    from knoi.persistence import ModelFile
 
-MODEL_SUFFIX = ".knoi"
+# What `knoi fit` writes: not data.
+KINDS = {".knoi": "a model file", ".html": "a report"}
+
+
+def read_model_file(path: Path, *data: Path | None, usage: str) -> "ModelFile":
+    """Read a model file; `data` and `usage` serve to explain arguments in the wrong order."""
+    from knoi.persistence import read_model
+
+    if path.suffix != ".knoi":
+        if any(other is not None and other.suffix == ".knoi" for other in data):
+            raise InputError(f"The model comes first, before the data: {usage}")
+        if path.suffix in KINDS and path.exists():
+            raise InputError(f"{path} is {KINDS[path.suffix]}. Give a model file there: {usage}")
+    return read_model(path)
 
 
 def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "BaseCCA":
@@ -25,29 +41,26 @@ def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "B
     path : Path
         The model file.
     *data : Path or None
-        The data files of the command, to notice when the arguments are swapped.
+        The data files of the command.
     usage : str
-        The order of arguments, for the error message.
+        The order of arguments, for error messages.
     **machine
         Values of `memory_budget`, `n_jobs`, `device`.
     """
-    from knoi.estimators import load
+    from knoi.estimators import from_model_file
 
-    swapped = any(other is not None and other.suffix == MODEL_SUFFIX for other in data)
-    if swapped and path.suffix != MODEL_SUFFIX:
-        raise InputError(f"The model comes first, before the data: {usage}")
-    model = load(path)
+    model = from_model_file(read_model_file(path, *data, usage=usage))
     model.set_params(**{"memory_budget": None, "n_jobs": None, "device": None, **machine})
     return model
 
 
 def open_pairs(x: Path, y: Path, usage: str) -> "PairSource":
-    """Open two views by their locators; `usage` is shown where a model was given instead."""
+    """Open two views by their locators; `usage` is shown if one is not data."""
     from knoi.data.pairs import PairSource
 
     for name, path in (("X", x), ("Y", y)):
-        if path.suffix == MODEL_SUFFIX:
-            raise InputError(f"{name} is {str(path)!r}, a model file. Give data there: {usage}")
+        if path.suffix in KINDS:
+            raise InputError(f"{name} is {str(path)!r}, {KINDS[path.suffix]}. Give data: {usage}")
     return PairSource.open(os.fspath(x), os.fspath(y))
 
 
@@ -61,6 +74,19 @@ def open_test_pairs(
         pairs = opened.enter_context(open_pairs(*test, "--test X_TEST Y_TEST"))
         check_columns(pairs.n_cols, n_cols)
     return pairs
+
+
+def read_labels(path: Path, n_rows: int, of_what: str) -> "NDArray[Any]":
+    """Read one label per row of `of_what`, which has `n_rows` rows."""
+    from knoi.data.open import read_column
+
+    labels = read_column(path, "--labels", n_rows)
+    if len(labels) != n_rows:
+        raise InputError(
+            f"--labels ('{path}') has {len(labels)} labels, but {of_what} has {n_rows} rows. Give "
+            "one label per row."
+        )
+    return labels
 
 
 @contextmanager

@@ -328,11 +328,19 @@ ViewX = Annotated[
     ),
 ]
 ViewY = Annotated[
-    Path, typer.Argument(metavar="Y", show_default=False, help="The other view, row by row.")
+    Path, typer.Argument(metavar="Y", show_default=False, help="The other view, paired by row.")
 ]
 Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", show_default=False, help="A model file, as `knoi fit` writes."),
+]
+Test = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(
+        "--test",
+        metavar="X_TEST Y_TEST",
+        help="Two files of pairs that are not used for the fit, to score the model on.",
+    ),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Makes the run repeatable.")]
 MethodName = Annotated[
@@ -356,7 +364,7 @@ Kernel = Annotated[
 ]
 Rank = Annotated[
     int | None,
-    _fitting(metavar="N", min=1, help="Features per view: more is better and slower."),
+    _fitting(metavar="N", min=1, help="Features per view: more are more accurate, and slower."),
 ]
 Width = Annotated[
     Any,
@@ -420,12 +428,6 @@ Jobs = Annotated[int | None, _machine(metavar="N", help="Threads; by default eve
 Device = Annotated[str | None, _machine(metavar="NAME", help="cpu or cuda (needs torch).")]
 
 _report = partial(typer.Option, rich_help_panel="The report")
-Test = Annotated[
-    tuple[Path, Path] | None,
-    _report(
-        "--test", metavar="X_TEST Y_TEST", help="Two files of pairs that are not used for the fit."
-    ),
-]
 Labels = Annotated[
     Path | None,
     _report(

@@ -16,13 +16,22 @@ import typer
 from knoi import __version__
 from knoi.cli import demo, fit, info, report, retrieve, score, transform, tune
 from knoi.cli.options import PARAMETERS, Debug, Invocation
-from knoi.cli.output import Interrupted, paragraphs
+from knoi.cli.output import Interrupted, examples, paragraphs
 from knoi.exceptions import InSampleWarning, KnoiError
 
 # The base class of every error about the command line itself, in any version of typer.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
-app = typer.Typer(add_completion=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=examples(
+        "knoi demo",
+        "knoi fit X.npy Y.npy -o model.knoi --report report.html",
+        "knoi fit --help   (all options of a command)",
+    ),
+)
 
 # These modules import nothing heavy at the top: `knoi --help` and completion load them all.
 for _command, _examples in (
@@ -118,7 +127,7 @@ def _knoi(
     show_version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Canonical correlation analysis of two views, linear and with kernels, at any size."""
+    """Canonical correlation analysis of two paired views, linear or with kernels, at any size."""
     if show_version:
         print(f"knoi {__version__}")
     elif context.invoked_subcommand is None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knoi.cli import options
-from knoi.cli.files import check_columns, check_output, load_model, open_pairs, open_test_pairs
+from knoi.cli.files import (
+    check_columns,
+    check_output,
+    load_model,
+    open_pairs,
+    open_test_pairs,
+    read_labels,
+)
 from knoi.cli.output import examples, messages, results, say
 from knoi.exceptions import InputError
 
@@ -112,8 +119,6 @@ class ReportInputs:
         """Read the labels and check everything; `held_out` means that `test` is part of `pairs`."""
         of_rows = None
         if labels is not None:
-            from knoi.cli.labels import read_labels
-
             if test is None or held_out:
                 of_rows = read_labels(labels, pairs.n_rows, "X")
                 of_rows = of_rows if test is None else of_rows[test.row_numbers()]

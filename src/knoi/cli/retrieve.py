@@ -141,7 +141,7 @@ class RetrievalResult:
             *(["partner"] if paired else []),
             *headings,
             title=f"nearest rows of {other} ({self.similarity})",
-            caption="✓ the partner; its rank among all rows is under partner" if paired else None,
+            caption="partner: rank of the row's own partner, which is marked ✓" if paired else None,
         )
         for i, row in enumerate(self.rows):
             rank = [Text(f"{self.partner_ranks[i]:,.10g}", style="dim")] if paired else []

@@ -47,7 +47,7 @@ def transform(
         ),
     ],
     y: Annotated[
-        Path | None, typer.Argument(metavar="[Y]", show_default=False, help="The other view.")
+        Path | None, typer.Argument(metavar="Y", show_default=False, help="The other view.")
     ] = None,
     view: Annotated[str, typer.Option(metavar="x|y", help="Which view a single file holds.")] = "x",
     memory: Memory = None,
@@ -56,7 +56,7 @@ def transform(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Project rows to the model's components, from files to files, in pieces that fit memory."""
+    """Project rows of files to the model's components, piece by piece, and write them to files."""
     if view not in ("x", "y") or (view == "y" and y is not None):
         raise typer.BadParameter(
             f"{view!r}: wanted x or y, and y only with a single file.", param_hint="'--view'"
