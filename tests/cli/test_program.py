@@ -182,7 +182,7 @@ def test_errors(error_line, errors):
 def test_a_missing_extra_is_reported_before_the_fit(error_line, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert error_line(1, *FIT, "--report", "page.html") == (
-        "the report needs plotly, which is not installed. Run: pip install 'knoi[report]'"
+        "A report needs plotly, which is not installed. Run: pip install 'knoi[report]'"
     )
 
 
