@@ -30,7 +30,7 @@ def views(n=500, Lx=5, Ly=5, seed=0):
     return Zx @ rng.standard_normal((Lx, Lx)), Zy @ rng.standard_normal((Ly, Ly))
 
 
-@pytest.mark.parametrize(("n", "Lx", "Ly"), [(30, 1, 1), (500, 5, 5), (5000, 3, 8), (5000, 8, 3)])
+@pytest.mark.parametrize(("n", "Lx", "Ly"), [(30, 1, 1), (5000, 3, 8)])
 def test_canonical_correlations_equal_the_covariance_formula(n, Lx, Ly):
     Zx, Zy = views(n, Lx, Ly)
     found = canonical_correlations(Zx, Zy)
@@ -56,18 +56,15 @@ def test_column_scales_and_offsets_do_not_change_them(seed, x_powers, y_powers, 
     )
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_refit_is_invariant_to_invertible_maps_of_a_view(seed):
-    Zx, Zy = views(150, 4, 4, seed)
-    A = np.random.default_rng(seed).standard_normal((4, 4)) + 3 * np.eye(4)
-    if np.linalg.cond(A) < 1e4:
-        assert total_correlation(Zx @ A, Zy) == pytest.approx(total_correlation(Zx, Zy), abs=1e-9)
+def test_refit_is_invariant_to_invertible_maps_of_a_view():
+    Zx, Zy = views(150, 4, 4)
+    A = np.random.default_rng(0).standard_normal((4, 4)) + 3 * np.eye(4)
+    assert total_correlation(Zx @ A, Zy) == pytest.approx(total_correlation(Zx, Zy), abs=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("offset", [0.0, 50.0])
-@pytest.mark.parametrize("n", [60, 20_000])
+@pytest.mark.parametrize(
+    ("n", "offset", "dtype"), [(60, 0.0, np.float64), (20_000, 50.0, np.float32)]
+)
 def test_missing_directions_count_as_zero(n, offset, dtype):
     Zx, Zy = views(n)
     plain = canonical_correlations(Zx[:, :3].astype(dtype), Zy.astype(dtype))
@@ -147,10 +144,8 @@ def test_fitted_is_bounded_by_refit(seed, L, n):
     assert fitted <= refit * np.sqrt(ax * ay) + 1e-9
 
 
-def test_refit_is_at_least_fitted_for_uncorrelated_components_and_need_not_be_otherwise():
-    Zx, Zy = views(400)
-    whiten = [np.linalg.qr(Z - Z.mean(axis=0))[0] for Z in (Zx, Zy)]
-    assert total_correlation(*whiten, "fitted") <= total_correlation(*whiten, "refit")
+def test_fitted_counts_a_repeated_component_each_time_and_refit_once():
+    Zx, _ = views(400)
     twice = Zx[:, [0, 0]], Zx[:, [0, 0]]
     assert total_correlation(*twice, "fitted") == pytest.approx(2.0)
     assert total_correlation(*twice, "refit") == pytest.approx(1.0)
@@ -166,9 +161,8 @@ def naive_fitted(Zx_train, Zy_train, Zx, Zy):
     return sum(np.corrcoef(A[:, j], B[:, j])[0, 1] for j in range(A.shape[1]))
 
 
-@pytest.mark.parametrize(("Lx", "Ly"), [(5, 5), (3, 6)])
-def test_fit_on_aligns_by_the_training_projections(Lx, Ly):
-    Zx, Zy = views(900, Lx, Ly)
+def test_fit_on_aligns_by_the_training_projections():
+    Zx, Zy = views(900, 3, 6)
     train, test = (Zx[:600], Zy[:600]), (Zx[600:], Zy[600:])
     score = total_correlation(*test, "fitted", fit_on=train)
     assert score == pytest.approx(naive_fitted(*train, *test), abs=1e-9)
@@ -192,7 +186,7 @@ Z = np.arange(6.0).reshape(3, 2)
         (
             lambda: total_correlation(Z, Z, "best"),
             InputError,
-            "measure='best' is not known. Choose one of: 'refit', 'fitted'.",
+            "measure='best': wanted one of 'refit', 'fitted'.",
         ),
         (
             lambda: total_correlation(Z, Z, fit_on=(Z, Z)),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.metrics import cross_view_retrieval, retrieval_ranks, top_matches
+from knoi.metrics.retrieval import partner_ranks
 
 SIMILARITIES = ("cosine", "euclidean", "dot")
 
@@ -43,8 +44,7 @@ def embeddings(n=300, d=6, noise=1.0, seed=0):
     return Zx, Zx + noise * rng.standard_normal((n, d))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("block_bytes", [20_000, 64 * 2**20])
+@pytest.mark.parametrize(("block_bytes", "dtype"), [(20_000, np.float32), (64 * 2**20, np.float64)])
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_ranks_equal_the_full_matrix(similarity, block_bytes, dtype):
     Zx, Zy = (Z.astype(dtype) for Z in embeddings())
@@ -54,6 +54,9 @@ def test_ranks_equal_the_full_matrix(similarity, block_bytes, dtype):
     np.testing.assert_array_equal(forward, naive_ranks(Zx, Zy, similarity))
     np.testing.assert_array_equal(backward, naive_ranks(Zy, Zx, similarity))
     assert not np.array_equal(forward, backward)
+    some = np.array([250, 3, 3])
+    found = partner_ranks(Zx[some], Zy, some, **options)
+    np.testing.assert_array_equal(found, forward[some])
 
 
 @settings(max_examples=80, deadline=None)
@@ -97,22 +100,13 @@ def test_scores_without_ties():
     assert scores.median_rank == np.median(ranks)
 
 
-def test_perfect_embedding_finds_everything():
-    Zx, _ = embeddings()
-    for similarity in ("cosine", "euclidean"):
-        scores = cross_view_retrieval(Zx, Zx, similarity=similarity)
-        assert scores.recall == {1: 1.0, 5: 1.0, 10: 1.0}
-        assert scores.mean_reciprocal_rank == scores.median_rank == 1.0
-
-
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_extreme_scales_do_not_overflow(similarity, scale):
+def test_extreme_scales_do_not_overflow(similarity):
     Zx, Zy = embeddings(n=50)
-    np.testing.assert_array_equal(
-        retrieval_ranks(Zx * scale, Zy * scale, similarity=similarity),
-        retrieval_ranks(Zx, Zy, similarity=similarity),
-    )
+    expected = retrieval_ranks(Zx, Zy, similarity=similarity)
+    for scale in (1e-200, 1e200):
+        found = retrieval_ranks(Zx * scale, Zy * scale, similarity=similarity)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_distances_survive_a_common_offset_and_an_outlier():
@@ -125,9 +119,8 @@ def test_distances_survive_a_common_offset_and_an_outlier():
     assert found[59] == 1.0
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_memory_stays_within_the_block(similarity):
-    n, block_bytes = 4_000, 2**20
+def test_memory_stays_within_the_block():
+    n, block_bytes, similarity = 4_000, 2**20, "euclidean"
     Zx, Zy = embeddings(n, d=8)
     tracemalloc.start()
     try:
@@ -144,16 +137,16 @@ def test_memory_stays_within_the_block(similarity):
     assert 8 * n * n > 50 * (block_bytes + few_vectors)  # the full matrix would not pass
 
 
-@pytest.mark.parametrize("block_bytes", [30_000, 64 * 2**20])
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_top_matches_equal_a_full_sort(similarity, block_bytes):
+def test_top_matches_equal_a_full_sort(similarity):
     Q, _ = embeddings(n=40, seed=1)
     _, G = embeddings(n=170, seed=2)
-    indices, similarities = top_matches(Q, G, 9, similarity=similarity, block_bytes=block_bytes)
     S = naive_similarity(Q, G, similarity)
     expected = np.argsort(-S, axis=1, kind="stable")[:, :9]
-    np.testing.assert_array_equal(indices, expected)
-    np.testing.assert_allclose(similarities, np.take_along_axis(S, expected, axis=1), atol=1e-12)
+    for block_bytes in (30_000, 64 * 2**20):
+        indices, near = top_matches(Q, G, 9, similarity=similarity, block_bytes=block_bytes)
+        np.testing.assert_array_equal(indices, expected)
+        np.testing.assert_allclose(near, np.take_along_axis(S, expected, axis=1), atol=1e-12)
 
 
 def test_top_matches_of_the_whole_gallery_orders_ties_by_index():
@@ -187,13 +180,12 @@ Z = np.arange(6.0).reshape(3, 2)
         (
             lambda: retrieval_ranks(Z, Z, similarity="near"),
             InputError,
-            "similarity='near' is not known. Choose one of: 'cosine', 'euclidean', 'dot'.",
+            "similarity='near': wanted one of 'cosine', 'euclidean', 'dot'.",
         ),
         (
             lambda: retrieval_ranks(Z, Z, direction="up"),
             InputError,
-            "direction='up' is not known. Choose 'x_to_y' (queries from the first view) "
-            "or 'y_to_x'.",
+            "direction='up': wanted one of 'x_to_y', 'y_to_x'.",
         ),
         (
             lambda: cross_view_retrieval(Z, Z, ks=(0,)),

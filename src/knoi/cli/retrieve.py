@@ -25,8 +25,6 @@ EXAMPLES = examples(
     "knoi retrieve model.knoi X_test.npy Y_test.npy --rows 0-99 --csv > matches.csv",
 )
 USAGE = "knoi retrieve MODEL X Y --rows 0,5,10-20"
-# Rows compared at a time: 8 MiB of similarities.
-_QUERIES, _GALLERY = 256, 4096
 
 
 def retrieve(
@@ -163,7 +161,7 @@ def _search(
 
     from knoi.data.checked import CheckedView
     from knoi.data.open import open_view
-    from knoi.metrics import top_matches
+    from knoi.metrics.retrieval import partner_ranks, top_matches
 
     views = [open_view(path, name) for path, name in zip(paths, "XY", strict=True)]
     try:
@@ -184,28 +182,5 @@ def _search(
             view.close()
     matches, similarities = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
     paired = ours.n_rows == theirs.n_rows
-    ranks = _partner_ranks(queries, gallery, rows, kind) if paired else None
+    ranks = partner_ranks(queries, gallery, rows, similarity=kind) if paired else None
     return RetrievalResult(source, kind, rows, matches, similarities, ranks)
-
-
-def _partner_ranks(queries: Any, gallery: Any, rows: list[int], kind: Any) -> Any:
-    """Rank of each query's partner among all rows of the gallery; 1 is best, ties share."""
-    import numpy as np
-
-    from knoi.metrics.similarity import compare, slices
-
-    comparison = compare(queries, gallery, kind)
-    partners = np.asarray(rows)
-    ranks = np.empty(len(rows))
-    for some in slices(len(rows), _QUERIES):
-        Q = comparison.queries.rows(some)
-        own, rounding = comparison.paired_scores(Q, comparison.gallery.rows(partners[some]))
-        above, below = (own + rounding)[:, None], (own - rounding)[:, None]
-        better, no_worse = np.zeros((2, len(Q)))
-        for part in slices(len(gallery), _GALLERY):
-            S = comparison.scores(Q, comparison.gallery.rows(part))
-            better += (above < S).sum(axis=1)
-            no_worse += (below <= S).sum(axis=1)
-        # The partner itself is among those that are no worse.
-        ranks[some] = better + 1 + np.maximum(no_worse - better - 1, 0) / 2
-    return ranks

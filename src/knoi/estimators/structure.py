@@ -22,7 +22,7 @@ from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, worker_count
 from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
 from knoi.features.base import PROJECTED_COLUMNS
-from knoi.metrics.inputs import projection_matrix
+from knoi.metrics.correlation import projection_matrix
 from knoi.metrics.redundancy import JointMoments, Redundancy, Variables, Variates
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 

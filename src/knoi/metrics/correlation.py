@@ -13,15 +13,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.exceptions import InputError
-from knoi.metrics.inputs import paired_projections, refuse_unequal_width
+from knoi.checks import one_of
+from knoi.exceptions import InputError, InputTypeError, NonFiniteError
 
 Float64 = NDArray[np.float64]
 Measure = Literal["refit", "fitted"]
 
-# Rows taken at a time: 2048 x 2 L doubles stay in cache, which makes the QR 3x faster
-# than one of all rows.
+# Rows per block: 2048 x 2 L doubles stay in cache, which makes the QR 3x faster than one of all
+# rows.
 _BLOCK_ROWS = 2048
+# Rows per block of the check for finite values, so that the mask stays small next to a large Z.
+_CHECKED_ROWS = 65_536
 
 
 def canonical_correlations(Zx: Any, Zy: Any) -> Float64:
@@ -63,7 +65,7 @@ def component_correlations(Zx: Any, Zy: Any) -> Float64:
     Zx, Zy = paired_projections(Zx, Zy, same_width=True)
     x, y = _scaled(Zx), _scaled(Zy)
     Sxx, Syy, Sxy = np.zeros((3, Zx.shape[1]))
-    for rows in _blocks(len(Zx)):
+    for rows in row_blocks(len(Zx)):
         A, B = x.standardise(Zx[rows]), y.standardise(Zy[rows])
         Sxx += (A * A).sum(axis=0)
         Syy += (B * B).sum(axis=0)
@@ -109,12 +111,7 @@ def total_correlation(
     ``fitted <= refit * sqrt(ax * ay)``, with ax and ay the largest eigenvalues of the correlation
     matrices of `Zx` and `Zy`: "fitted" counts a repeated component each time, "refit" once.
     """
-    if measure not in get_args(Measure):
-        raise InputError(
-            f"measure={measure!r} is not known. Choose one of: "
-            + ", ".join(repr(name) for name in get_args(Measure))
-            + "."
-        )
+    one_of("measure", measure, get_args(Measure))
     if measure == "refit":
         if fit_on is not None:
             raise InputError(
@@ -128,8 +125,8 @@ def total_correlation(
     Zx, Zy = paired_projections(Zx, Zy, same_width=False)
     names = ("fit_on[0]", "fit_on[1]")
     Zx_train, Zy_train = paired_projections(*fit_on, names, same_width=False)
-    refuse_unequal_width(Zx, Zx_train, ("Zx", names[0]))
-    refuse_unequal_width(Zy, Zy_train, ("Zy", names[1]))
+    check_same_width(Zx, Zx_train, ("Zx", names[0]))
+    check_same_width(Zy, Zy_train, ("Zy", names[1]))
     cca = _linear_cca(Zx_train, Zy_train)
     aligned = component_correlations(cca.x.project(Zx), cca.y.project(Zy))
     return float(aligned[:n_components].sum())
@@ -220,7 +217,7 @@ def _scaled(Z: NDArray[Any]) -> _FittedView:
     # Twice, since an error of the mean is a direction that both views share: the second round
     # takes away what the long sum of the first has rounded off.
     for _ in range(2):
-        mean += sum((Z[rows] / scale - mean).sum(axis=0) for rows in _blocks(len(Z))) / len(Z)
+        mean += sum((Z[rows] / scale - mean).sum(axis=0) for rows in row_blocks(len(Z))) / len(Z)
     return _FittedView(scale, mean, np.empty((Z.shape[1], 0)))
 
 
@@ -241,5 +238,82 @@ def _varies(sum_of_squares: Float64, Z: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.sqrt(sum_of_squares / len(Z)) > _resolution(Z, 1))
 
 
-def _blocks(n: int) -> Iterator[slice]:
+def row_blocks(n: int) -> Iterator[slice]:
+    """Consecutive slices of at most 2048 rows that cover `n` rows."""
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS))
+
+
+def power_of_two(values: NDArray[Any]) -> float:
+    """The largest power of two up to the largest absolute value: dividing by it is exact."""
+    largest = max(abs(float(values.max())), abs(float(values.min()))) if values.size else 0.0
+    return 1.0 if largest == 0.0 else float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))
+
+
+def projection_matrix(values: Any, name: str, *, min_rows: int = 1) -> NDArray[Any]:
+    """`values` as a finite real 2-D array in the dtype it came in; messages call it `name`."""
+    try:
+        Z: NDArray[Any] = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise InputTypeError(
+            f"{name} cannot be read as an array ({error}). Pass a 2-D array of numbers."
+        ) from error
+    if Z.dtype.kind not in "biuf":
+        raise InputTypeError(
+            f"{name} has dtype {Z.dtype}: projections are real numbers. "
+            "Pass a 2-D array of float32 or float64."
+        )
+    if Z.ndim != 2:
+        raise InputError(
+            f"{name} has shape {Z.shape}: wanted 2-D, one row per sample and one column per "
+            "component. A single component is reshaped with Z[:, None]."
+        )
+    n, L = Z.shape
+    if n < min_rows:
+        raise InputError(
+            f"{name} has {n} row{'' if n == 1 else 's'}: at least {min_rows} are needed. "
+            "Pass more samples."
+        )
+    if L == 0:
+        raise InputError(f"{name} has no columns: at least one component is needed.")
+    if Z.dtype.itemsize > 8:  # long double: the metrics work in float64
+        Z = Z.astype(np.float64)
+    if Z.dtype.kind == "f":
+        _check_finite(Z, name)
+    return Z
+
+
+def paired_projections(
+    Zx: Any, Zy: Any, names: tuple[str, str] = ("Zx", "Zy"), *, same_width: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check two projections of the same rows, at least 2; `same_width`: of the same columns."""
+    Zx = projection_matrix(Zx, names[0], min_rows=2)
+    Zy = projection_matrix(Zy, names[1], min_rows=2)
+    if len(Zx) != len(Zy):
+        raise InputError(
+            f"{names[0]} has {len(Zx)} rows but {names[1]} has {len(Zy)}: "
+            "the views are paired row by row. Drop the unpaired rows."
+        )
+    if same_width:
+        check_same_width(Zx, Zy, names)
+    return Zx, Zy
+
+
+def check_same_width(A: NDArray[Any], B: NDArray[Any], names: tuple[str, str]) -> None:
+    """Raise unless both have the same number of columns."""
+    if A.shape[1] != B.shape[1]:
+        raise InputError(
+            f"{names[0]} has {A.shape[1]} columns but {names[1]} has {B.shape[1]}: component j of "
+            "one is compared with component j of the other. Pass the same number of components."
+        )
+
+
+def _check_finite(Z: NDArray[Any], name: str) -> None:
+    for start in range(0, len(Z), _CHECKED_ROWS):
+        bad = ~np.isfinite(Z[start : start + _CHECKED_ROWS])
+        if bad.any():
+            row, column = (int(at[0]) for at in np.nonzero(bad))
+            raise NonFiniteError(
+                f"{name} holds {Z[start + row, column]} at row {start + row}, column {column}: "
+                "every value must be finite. Drop that row from both views, or find out where "
+                "it comes from."
+            )

@@ -1,17 +1,15 @@
-"""Could chance have done this? Held-out correlations against those of shuffled pairs."""
+"""Permutation test: held-out correlations against those of the same rows paired at random."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.random import Purpose, generator, seed_from
-from knoi.exceptions import InputError, InputTypeError
-from knoi.metrics.correlation import unit_columns
-from knoi.metrics.inputs import paired_projections
+from knoi.checks import integer
+from knoi.metrics.correlation import paired_projections, unit_columns
 
 Float64 = NDArray[np.float64]
 
@@ -90,7 +88,7 @@ def permutation_test(
     Nothing but L x L products of the projections is computed, n_permutations n L^2 in all.
     """
     Zx, Zy = paired_projections(Zx, Zy, same_width=True)
-    n_permutations = _whole(n_permutations)
+    n_permutations = integer("n_permutations", n_permutations, minimum=1, hint=", such as 999")
     (A, Wx), (B, Wy) = unit_columns(Zx), unit_columns(Zy)  # (n, L), (L, rank)
     observed = (A * B).sum(axis=0)
     total = float(_singular(Wx.T @ (A.T @ B) @ Wy))
@@ -134,15 +132,3 @@ def _p_values(observed: Float64, null: Float64) -> Float64:
     """(b + 1) / (n + 1) with b the number of rows of `null` (n, L or 1) that reach `observed`."""
     reached = (null >= observed * (1.0 - _TIE) - _TIE).sum(axis=0)
     return np.asarray((reached + 1.0) / (len(null) + 1.0))
-
-
-def _whole(n_permutations: Any) -> int:
-    if isinstance(n_permutations, bool) or not isinstance(n_permutations, Integral):
-        raise InputTypeError(
-            f"n_permutations={n_permutations!r}: wanted a whole number >= 1, such as 999."
-        )
-    if n_permutations < 1:
-        raise InputError(
-            f"n_permutations={n_permutations!r}: wanted a whole number >= 1, such as 999."
-        )
-    return int(n_permutations)

@@ -4,7 +4,6 @@ Variates are what `transform` returns. Loadings are the correlations of the colu
 its own variates, cross-loadings those with the variates of the other view.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array
 from knoi.arrays.sparse import column_means, is_sparse, with_data
-from knoi.metrics.inputs import paired_projections
+from knoi.metrics.correlation import paired_projections, power_of_two, row_blocks
 
 Float64 = NDArray[np.float64]
 
@@ -22,7 +21,6 @@ Float64 = NDArray[np.float64]
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 # Directions of variates under this part of their variance are taken to be repeated.
 _REPEATED = 1e-10
-_BLOCK_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Variables:
         B = variates.inverse(which) @ self.covariances[:, which].T  # (L, d)
         standard = variates.standardise(Z, which)
         predicted = np.empty((len(Z), len(self.mean)), dtype=dtype)
-        for rows in _blocks(len(Z)):
+        for rows in row_blocks(len(Z)):
             predicted[rows] = standard[rows] @ B + self.mean
         return predicted
 
@@ -126,10 +124,10 @@ class JointMoments:
         before, b = self._n, len(Z)
         # From the scatter about two means to that about their joint mean.
         weight = before * b / (before + b)
-        Zc, dz = self._z.absorb(Z, before)
+        Zc, dz = self._z.add(Z, before)
         self._Szz += Zc.T @ Zc + weight * np.outer(dz, dz)
         for columns, Sxz, X in zip(self._views, self._Sxz, views, strict=True):
-            Xc, dx = columns.absorb(X, before)
+            Xc, dx = columns.add(X, before)
             Sxz += Xc.T @ Zc
             if before:
                 Sxz += np.outer(weight * dx, dz)
@@ -161,7 +159,7 @@ class _Columns:
         self.mean, self._squares = np.zeros(d), np.zeros(d)
         self.scale = 0.0  # until there are rows
 
-    def absorb(self, X: Array, before: int) -> tuple[Any, Float64]:
+    def add(self, X: Array, before: int) -> tuple[Any, Float64]:
         """Add rows X (b, d); returns them centred, in units of `scale`, and how the mean moved.
 
         Sparse rows come back as they are: what they are multiplied with is centred.
@@ -169,7 +167,7 @@ class _Columns:
         b = X.shape[0]
         values = X.data if is_sparse(X) else X
         if before == 0:
-            self.scale = _power_of_two(values)
+            self.scale = power_of_two(values)
         scaled = np.divide(values, self.scale, dtype=np.float64)
         Xc: Any
         if is_sparse(X):
@@ -220,7 +218,7 @@ def redundancy(X: Any, Z: Any) -> Redundancy:
     """
     X, Z = paired_projections(X, Z, ("X", "Z"), same_width=False)
     moments = JointMoments((X.shape[1],), Z.shape[1])
-    for rows in _blocks(len(X)):
+    for rows in row_blocks(len(X)):
         moments.add(Z[rows], (X[rows],))
     variates = moments.variates()
     (variables,) = moments.variables()
@@ -235,15 +233,6 @@ def _centred_squares(X: scipy.sparse.csr_array, mean: Float64) -> Float64:
     return np.asarray(stored + (X.shape[0] - np.bincount(X.indices, minlength=d)) * mean * mean)
 
 
-def _power_of_two(values: NDArray[Any]) -> float:
-    largest = max(abs(float(values.max())), abs(float(values.min()))) if values.size else 0.0
-    return 1.0 if largest == 0.0 else float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))
-
-
 def _or_infinity(deviation: NDArray[Any]) -> NDArray[Any]:
     """What to divide by so that what does not vary becomes 0."""
     return np.where(deviation == 0.0, np.inf, deviation)
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS))

@@ -4,7 +4,7 @@ Equal similarities are counted as if their order were drawn at random, in expect
 that maps everything to one point scores exactly at chance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,18 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
-from knoi.exceptions import InputError
-from knoi.metrics.inputs import paired_projections, projection_matrix, refuse_unequal_width
-from knoi.metrics.similarity import (
-    DEFAULT_BLOCK_BYTES,
-    Comparison,
-    Similarity,
-    block_shape,
-    compare,
-    slices,
+from knoi.checks import integer, is_integer, one_of
+from knoi.exceptions import InputError, MemoryBudgetError
+from knoi.metrics.correlation import (
+    check_same_width,
+    paired_projections,
+    power_of_two,
+    projection_matrix,
 )
 
+Float64 = NDArray[np.float64]
 Direction = Literal["x_to_y", "y_to_x"]
+Similarity = Literal["cosine", "euclidean", "dot"]
+
+DEFAULT_BLOCK_BYTES = 64 * 2**20
+# A block of this shape takes 8 MiB: larger ones leave the cache and are slower.
+_MAX_QUERY_ROWS = 256
+_MAX_GALLERY_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,7 @@ def cross_view_retrieval(
         Where similarities tie, expectations over a random order of the tied rows.
     """
     ks = _checked_depths(ks)
-    comparison = _directed(Zx, Zy, similarity, direction)
-    better, tied = _rivals(comparison, block_bytes)
+    better, tied = _partner_rivals(Zx, Zy, similarity, direction, block_bytes)
     n = len(better)
     # The partner's rank is uniform on better + 1 .. better + tied + 1.
     recall = {k: float(np.clip((k - better) / (tied + 1), 0.0, 1.0).mean()) for k in ks}
@@ -115,7 +119,26 @@ def retrieval_ranks(
         that differ by no more than the rounding of a float64 product are ties; for "euclidean"
         that means distances below about 1e-7 of the spread of the vectors are not told apart.
     """
-    better, tied = _rivals(_directed(Zx, Zy, similarity, direction), block_bytes)
+    better, tied = _partner_rivals(Zx, Zy, similarity, direction, block_bytes)
+    return np.asarray(better + 1 + tied / 2, dtype=np.float64)
+
+
+def partner_ranks(
+    queries: Any,
+    gallery: Any,
+    partners: Any,
+    *,
+    similarity: Similarity = "cosine",
+    block_bytes: int = DEFAULT_BLOCK_BYTES,
+) -> Float64:
+    """Rank of row `partners[i]` of the gallery among all its rows, for each row of `queries`.
+
+    As `retrieval_ranks`, for some queries of many.
+    """
+    queries, gallery = projection_matrix(queries, "queries"), projection_matrix(gallery, "gallery")
+    check_same_width(queries, gallery, ("queries", "gallery"))
+    comparison = _Comparison(queries, gallery, similarity)
+    better, tied = _rivals(comparison, np.asarray(partners), block_bytes)
     return np.asarray(better + 1 + tied / 2, dtype=np.float64)
 
 
@@ -147,34 +170,140 @@ def top_matches(
         Descending. For "euclidean" the distance times -1.
     """
     queries, gallery = projection_matrix(queries, "queries"), projection_matrix(gallery, "gallery")
-    refuse_unequal_width(queries, gallery, ("queries", "gallery"))
+    check_same_width(queries, gallery, ("queries", "gallery"))
     m = len(gallery)
-    if not _is_whole(k) or not 1 <= k <= m:
+    if not is_integer(k) or not 1 <= k <= m:
         raise InputError(f"k={k!r}: wanted a whole number from 1 to {m}, the rows of the gallery.")
-    comparison = compare(queries, gallery, similarity)
+    comparison = _Comparison(queries, gallery, similarity)
     n, d = queries.shape
-    rows, columns = block_shape(n, m, d, block_bytes, per_query=k * (3 * d + 8))
+    rows, columns = _block_shape(n, m, d, block_bytes, per_query=k * (3 * d + 8))
 
     indices = np.empty((n, k), dtype=np.int64)
     similarities = np.empty((n, k))
-    for at in slices(n, rows):
-        Q = comparison.queries.rows(at)
+    for at in _slices(n, rows):
+        Q = comparison.query_rows(at)
         chosen = _best_candidates(comparison, Q, k, columns)  # (b, k)
-        near = comparison.similarities(Q, comparison.gallery.rows(chosen))
+        near = comparison.similarities(Q, comparison.gallery_rows(chosen))
         order = np.lexsort((chosen, -near), axis=1)
         indices[at] = np.take_along_axis(chosen, order, axis=1)
         similarities[at] = np.take_along_axis(near, order, axis=1)
     return indices, similarities
 
 
+class _Comparison:
+    """Queries against a gallery under one similarity, by blocks: the full matrix never exists.
+
+    Every similarity becomes a matrix product of prepared rows: centred, scaled or normalised. It is
+    computed in float64: ranks depend on the order of nearly equal numbers, which float32 products
+    do not preserve.
+    """
+
+    def __init__(
+        self, queries: NDArray[Any], gallery: NDArray[Any], similarity: Similarity
+    ) -> None:
+        self.similarity = one_of("similarity", similarity, get_args(Similarity))
+        self.n_queries, self.n_gallery, self.n_dims = len(queries), len(gallery), gallery.shape[1]
+        self._queries, self._gallery = queries, gallery
+        self._centre = np.zeros(self.n_dims)  # in units of the scale
+        self._scales = 1.0, 1.0
+        if similarity != "cosine":
+            self._scales = power_of_two(queries), power_of_two(gallery)
+        if similarity == "euclidean":
+            # Distances do not depend on a common offset, but |q|^2 + |g|^2 - 2 q'g cancels under
+            # one. The median, since a single outlier must not become such an offset itself.
+            scale = max(self._scales)
+            self._scales = scale, scale
+            for j in range(self.n_dims):
+                self._centre[j] = np.median(gallery[:, j]) / scale
+
+    def query_rows(self, at: slice) -> Float64:
+        """Prepared queries (b, d)."""
+        return self._prepared(self._queries, at, self._scales[0])
+
+    def gallery_rows(self, at: slice | NDArray[np.int64]) -> Float64:
+        """Prepared rows of the gallery; an index array of any shape gives (*at.shape, d)."""
+        return self._prepared(self._gallery, at, self._scales[1])
+
+    def _prepared(self, Z: NDArray[Any], at: Any, scale: float) -> Float64:
+        A: Float64 = np.divide(Z[at], scale, dtype=np.float64)
+        A -= self._centre
+        if self.similarity == "cosine":
+            # First by the largest value, so that no square over- or underflows. A zero vector stays
+            # zero: it is similar to nothing.
+            for size in (_largest, _norm):
+                length = size(A)
+                length[length == 0.0] = 1.0
+                A /= length
+        return A
+
+    def scores(self, Q: Float64, G: Float64) -> Float64:
+        """Scores (len(Q), len(G)) that order gallery rows as the similarity does."""
+        S = Q @ G.T
+        if self.similarity == "euclidean":
+            # -|q - g|^2 / 2, without the term that is the same for every g
+            S -= 0.5 * np.einsum("ij,ij->i", G, G)
+        return S
+
+    def partner_scores(self, Q: Float64, G: Float64) -> tuple[Float64, Float64]:
+        """Score of each query with its partner in G, and how far rounding may move ties apart."""
+        own = np.einsum("ij,ij->i", Q, G)
+        q, g = _norm(Q)[:, 0], _norm(G)[:, 0]
+        rounding = (self.n_dims + 4) * np.finfo(np.float64).eps
+        if self.similarity == "euclidean":
+            # No row as near to q as its partner is longer than this:
+            reach = 2.0 * q + g
+            return own - 0.5 * g * g, 1.5 * rounding * reach * reach
+        return own, rounding * q * g
+
+    def similarities(self, Q: Float64, G: Float64) -> Float64:
+        """Similarities of Q (b, d) to their own candidates G (b, k, d), in units of the input."""
+        if self.similarity == "euclidean":
+            G = G - Q[:, None, :]
+            return np.asarray(-np.sqrt(np.einsum("ikj,ikj->ik", G, G)) * self._scales[0])
+        products = np.einsum("ij,ikj->ik", Q, G)
+        with np.errstate(over="ignore"):  # beyond the range of float64 it is inf, as it should be
+            return np.asarray(products * self._scales[0] * self._scales[1])
+
+
+def _partner_rivals(
+    Zx: Any, Zy: Any, similarity: Similarity, direction: Direction, block_bytes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row, how many others beat its partner in the other view, and how many tie."""
+    Zx, Zy = paired_projections(Zx, Zy, same_width=True)
+    one_of("direction", direction, get_args(Direction))
+    views = (Zx, Zy) if direction == "x_to_y" else (Zy, Zx)
+    return _rivals(_Comparison(*views, similarity), np.arange(len(Zx)), block_bytes)
+
+
+def _rivals(
+    comparison: _Comparison, partners: NDArray[np.int64], block_bytes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each query, how many rows of the gallery beat its partner, and how many tie with it."""
+    n, m = comparison.n_queries, comparison.n_gallery
+    rows, columns = _block_shape(n, m, comparison.n_dims, block_bytes)
+    better = np.zeros(n, dtype=np.int64)
+    no_worse = np.zeros(n, dtype=np.int64)
+    for at in _slices(n, rows):
+        Q = comparison.query_rows(at)
+        own, rounding = comparison.partner_scores(Q, comparison.gallery_rows(partners[at]))
+        above, below = (own + rounding)[:, None], (own - rounding)[:, None]
+        for across in _slices(m, columns):
+            S = comparison.scores(Q, comparison.gallery_rows(across))
+            inside = (partners[at] >= across.start) & (partners[at] < across.stop)
+            S[inside, partners[at][inside] - across.start] = -np.inf  # not its own rival
+            better[at] += np.count_nonzero(np.greater(S, above), axis=1)
+            no_worse[at] += np.count_nonzero(np.greater_equal(S, below), axis=1)
+    return better, no_worse - better
+
+
 def _best_candidates(
-    comparison: Comparison, Q: NDArray[np.float64], k: int, columns: int
+    comparison: _Comparison, Q: Float64, k: int, columns: int
 ) -> NDArray[np.int64]:
     """Gallery indices (len(Q), k) of the best scores, in no order."""
     best = np.empty((len(Q), 0))
     indices = np.empty((len(Q), 0), dtype=np.int64)
-    for at in slices(len(comparison.gallery), columns):
-        S = comparison.scores(Q, comparison.gallery.rows(at))
+    for at in _slices(comparison.n_gallery, columns):
+        S = comparison.scores(Q, comparison.gallery_rows(at))
         kept = _largest_columns(S, k)
         best = np.concatenate([best, np.take_along_axis(S, kept, axis=1)], axis=1)
         indices = np.concatenate([indices, kept + at.start], axis=1)
@@ -184,49 +313,52 @@ def _best_candidates(
     return indices
 
 
-def _largest_columns(S: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+def _largest_columns(S: Float64, k: int) -> NDArray[np.int64]:
     if S.shape[1] <= k:
         return np.broadcast_to(np.arange(S.shape[1]), S.shape)
     return np.argpartition(S, S.shape[1] - k, axis=1)[:, -k:]
 
 
-def _rivals(
-    comparison: Comparison, block_bytes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each query, how many others beat its partner and how many tie with it."""
-    n = len(comparison.queries)
-    rows, columns = block_shape(n, n, comparison.n_dims, block_bytes)
-    better = np.zeros(n, dtype=np.int64)
-    no_worse = np.zeros(n, dtype=np.int64)
-    for at in slices(n, rows):
-        Q = comparison.queries.rows(at)
-        own, rounding = comparison.paired_scores(Q, comparison.gallery.rows(at))
-        above, below = (own + rounding)[:, None], (own - rounding)[:, None]
-        for across in slices(n, columns):
-            S = comparison.scores(Q, comparison.gallery.rows(across))
-            partners = np.arange(max(at.start, across.start), min(at.stop, across.stop))
-            S[partners - at.start, partners - across.start] = -np.inf  # not its own rival
-            better[at] += np.count_nonzero(np.greater(S, above), axis=1)
-            no_worse[at] += np.count_nonzero(np.greater_equal(S, below), axis=1)
-    return better, no_worse - better
+def _block_shape(
+    n_queries: int, n_gallery: int, n_dims: int, block_bytes: int, *, per_query: int = 0
+) -> tuple[int, int]:
+    """Query and gallery rows of a block whose working memory stays within `block_bytes`.
+
+    `per_query` is how many numbers the caller keeps besides for each query of a block.
+    """
+    block_bytes = integer("block_bytes", block_bytes)
+
+    def cost(q: int, g: int) -> int:
+        # Scores with their masks or their argpartition, and prepared rows with their temporaries.
+        return 8 * (3 * q * g + 3 * (q + g) * n_dims + q * per_query)
+
+    q, g = min(n_queries, _MAX_QUERY_ROWS), min(n_gallery, _MAX_GALLERY_ROWS)
+    while cost(q, g) > block_bytes:
+        if q == g == 1:
+            raise MemoryBudgetError(
+                f"block_bytes={block_bytes} cannot hold the work of one query, which takes "
+                f"{cost(1, 1)} bytes. Raise block_bytes."
+            )
+        if g >= q:
+            g = -(-g // 2)
+        else:
+            q = -(-q // 2)
+    return q, g
 
 
-def _directed(Zx: Any, Zy: Any, similarity: Similarity, direction: Direction) -> Comparison:
-    Zx, Zy = paired_projections(Zx, Zy, same_width=True)
-    if direction not in get_args(Direction):
-        raise InputError(
-            f"direction={direction!r} is not known. Choose 'x_to_y' (queries from the first view) "
-            "or 'y_to_x'."
-        )
-    return compare(Zx, Zy, similarity) if direction == "x_to_y" else compare(Zy, Zx, similarity)
+def _slices(n: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 def _checked_depths(ks: Sequence[int]) -> tuple[int, ...]:
-    for k in ks:
-        if not _is_whole(k) or k < 1:
-            raise InputError(f"ks={ks!r}: wanted whole numbers of at least 1, e.g. (1, 5, 10).")
+    if not all(is_integer(k) and k >= 1 for k in ks):
+        raise InputError(f"ks={ks!r}: wanted whole numbers of at least 1, e.g. (1, 5, 10).")
     return tuple(int(k) for k in ks)
 
 
-def _is_whole(k: Any) -> bool:
-    return isinstance(k, int | np.integer) and not isinstance(k, bool)
+def _largest(A: Float64) -> Float64:
+    return np.asarray(np.maximum(A.max(axis=-1, keepdims=True), -A.min(axis=-1, keepdims=True)))
+
+
+def _norm(A: Float64) -> Float64:
+    return np.asarray(np.sqrt(np.einsum("...j,...j->...", A, A))[..., None])

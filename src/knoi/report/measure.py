@@ -24,8 +24,7 @@ from knoi.metrics import (
     retrieval_ranks,
     top_matches,
 )
-from knoi.metrics.retrieval import Direction
-from knoi.metrics.similarity import Similarity
+from knoi.metrics.retrieval import Direction, Similarity
 from knoi.report.images import Shape, shrink
 from knoi.report.page import pack_table, round_values
 
