@@ -148,7 +148,7 @@ class TestData:
     def test_negative_values_for_a_kernel_of_histograms(self, two_views, estimator):
         X, Y = (np.abs(view) for view in two_views)
         text = (
-            "view {}: row {}, column 2 has -0.5, but the chi2 kernel compares histograms and wants "
+            "view {}: row {}, column 2 has -0.5, but the chi2 kernel compares histograms and needs "
             "nonnegative values. Pass counts or frequencies, or use another kernel, e.g. 'rbf'."
         )
         model = small(estimator, kernel=("rbf", "chi2"))
@@ -344,7 +344,7 @@ PARAMETERS = [
     (
         NystromCCA(kernel=RBF),
         InputTypeError,
-        f"kernel is the class RBF; a name or a kernel object is wanted. Pass one of {KERNELS}, or "
+        f"kernel is the class RBF: wanted a name or a kernel object. Pass one of {KERNELS}, or "
         "an instance such as RBF(width=1.0).",
     ),
     (
@@ -405,7 +405,7 @@ PARAMETERS = [
         FourierCCA(random_state=-1),
         InputTypeError,
         "random_state=-1: wanted None, an integer >= 0, a numpy RandomState or a numpy Generator. "
-        "Pass an integer for a repeatable fit.",
+        "Pass an integer for reproducible results.",
     ),
 ]
 
@@ -436,7 +436,7 @@ def test_a_rank_beyond_the_budget_is_refused_before_anything_is_allocated(two_vi
 
 @every_estimator
 def test_a_device_that_is_not_there(two_views, estimator):
-    expected = r"^device='cuda:99' cannot be used here: .* Leave device=None for NumPy on the CPU"
+    expected = r"^device='cuda:99' cannot be used here: .* Use device=None for NumPy on the CPU"
     with pytest.raises(InputError, match=expected):
         small(estimator, device="cuda:99").fit(*two_views)
 

@@ -1,4 +1,4 @@
-"""Sums and products of kernels, and several widths of one."""
+"""Sums and products of kernels, and one kernel at several widths."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ NESTED = 3 * (RBF(2.0) + Linear()) * Chi2(1.5) + Matern(2.0)
 
 
 def by_hand(kernel):
-    """The naive pair function of the three kernels above."""
+    """The pair function of the three kernels above, from the oracles."""
     rbf, chi2, linear = oracle.rbf, oracle.chi2, oracle.linear()
     if kernel is SUM:
         return lambda x, z: 0.5 * rbf(1.0)(x, z) + 2 * oracle.laplacian(4.0)(x, z) + linear(x, z)
@@ -59,17 +59,17 @@ def rows():
 
 @pytest.mark.parametrize("kernel", [SUM, PRODUCT, NESTED], ids=repr)
 class TestValues:
-    def test_are_those_of_the_formula(self, backend, rows, kernel):
+    def test_equal_the_formula(self, backend, rows, kernel):
         X, Z = (backend.asarray(one) for one in rows)
         expected = oracle.gram(by_hand(kernel), *rows)
         np.testing.assert_allclose(backend.to_numpy(kernel(X, Z)), expected, rtol=1e-12)
         diagonal = np.diagonal(oracle.gram(by_hand(kernel), rows[0], rows[0]))
         np.testing.assert_allclose(backend.to_numpy(kernel.diag(X)), diagonal, rtol=1e-12)
 
-    def test_against_landmarks_are_the_same(self, backend, rows, kernel):
+    def test_at_landmarks_are_the_same(self, backend, rows, kernel):
         X, Z = (backend.asarray(one) for one in rows)
         expected = backend.to_numpy(kernel(X, Z))
-        values = kernel.against(Z)
+        values = kernel.at_landmarks(Z)
         prepared = values.prepare(X)
         for columns in (slice(0, 7), slice(2, 5)):
             found = backend.to_numpy(values.block(prepared, columns))
@@ -94,7 +94,7 @@ class TestValues:
     def test_state_survives_json(self, kernel):
         assert kernel_from_state(json.loads(json.dumps(kernel.state_dict()))) == kernel
 
-    def test_leaves_the_rows_alone(self, rows, kernel):
+    def test_inputs_are_unchanged(self, rows, kernel):
         X, Z = (one.copy() for one in rows)
         kernel(X, Z)
         kernel.diag(X)
@@ -108,7 +108,7 @@ LEAVES = [RBF(1.0), RBF(), Linear(), Matern(2.0, nu=0.5), Polynomial(3.0, degree
 
 @st.composite
 def expressions(draw, depth=3):
-    """A kernel written with + and *, and what it must be worth, by NumPy."""
+    """A kernel written with + and *."""
     if depth == 0 or draw(st.booleans()):
         return draw(st.sampled_from([leaf for leaf in LEAVES if not leaf.needs_width]))
     one, other = draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1))
@@ -127,7 +127,7 @@ def evaluate(kernel, X, Z):
 
 @settings(max_examples=25)
 @given(one=expressions(), other=expressions())
-def test_operators_are_those_of_values(one, other):
+def test_operators_act_on_values(one, other):
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((4, 3)), rng.standard_normal((3, 3))
     K, L = one(X, Z), other(X, Z)
@@ -148,18 +148,18 @@ class TestAlgebra:
         product = RBF(1.0) * (Linear() * ArcCosine())
         assert product.parts == (RBF(1.0), Linear(), ArcCosine())
 
-    def test_numbers_go_in_front_of_a_product(self):
+    def test_numbers_move_to_the_front_of_a_product(self):
         expected = SumKernel((RBF(1.0) * Linear(),), (6.0,))
         assert (2 * RBF(1.0)) * (Linear() * 3.0) == expected
         assert RBF(1.0) * 1 == RBF(1.0)
 
     @pytest.mark.parametrize("number", [np.float64(2), np.float32(2), np.int64(2), 2])
-    def test_any_number_will_do(self, number):
+    def test_any_kind_of_number(self, number):
         expected = SumKernel((RBF(1.0),), (2.0,))
         assert number * RBF(1.0) == expected
         assert RBF(1.0) * number == expected
 
-    def test_reads_as_it_is_written(self):
+    def test_repr_is_the_expression(self):
         assert repr(0.5 * RBF(1.0) + Linear()) == "SumKernel(0.5 * RBF(width=1.0) + Linear())"
         product = (RBF(1.0) + Linear()) * ArcCosine()
         assert repr(product) == ("ProductKernel((RBF(width=1.0) + Linear()) * ArcCosine(order=1))")
@@ -167,35 +167,34 @@ class TestAlgebra:
             "SumKernel(RBF(width=0.5 * default) + RBF(width=None), learn=True)"
         )
 
-    def test_names_are_kernels(self):
+    def test_parts_can_be_names(self):
         assert SumKernel(["rbf", "linear"]) == RBF() + Linear()
         assert ProductKernel(["rbf", Chi2(2.0)]) == RBF() * Chi2(2.0)
 
     @pytest.mark.parametrize(
         ("make", "error", "text"),
         [
-            (lambda: 0 * RBF(), InputError, "weight=0 cannot be used: a finite number greater"),
-            (lambda: RBF() * -1.0, InputError, r"weight=-1\.0 cannot be used"),
-            (lambda: RBF() * True, InputTypeError, "weight=True cannot be used: a number is"),
+            (lambda: 0 * RBF(), InputError, "weight=0: wanted a finite number > 0"),
+            (lambda: RBF() * True, InputTypeError, "weight=True: wanted a number > 0"),
             (lambda: RBF() + 1, TypeError, "unsupported operand"),
             (lambda: RBF() * "linear", TypeError, "can't multiply|unsupported operand"),
             (lambda: RBF() * np.ones(2), TypeError, "operand 'RBF' does not support ufuncs"),
             (lambda: SumKernel([]), InputError, "parts is empty: wanted at least one kernel"),
             (lambda: SumKernel("rbf"), InputTypeError, r"parts='rbf': wanted a list of kernels"),
-            (lambda: ProductKernel([3]), InputTypeError, "kernel is 3; a name or a kernel object"),
+            (lambda: ProductKernel([3]), InputTypeError, "kernel is 3: wanted a name or a kernel"),
             (
                 lambda: SumKernel([RBF(), Linear()], [1.0]),
                 InputError,
-                r"weights has 1 numbers for 2 kernels: wanted one for each\.",
+                r"weights has 1 numbers for 2 kernels: wanted one each\.",
             ),
-            (lambda: SumKernel([RBF()], [0.0]), InputError, r"weights\[0\]=0\.0 cannot be used"),
+            (lambda: SumKernel([RBF()], [0.0]), InputError, r"weights\[0\]=0\.0: wanted a finite"),
             (lambda: SumKernel([RBF()], 2.0), InputTypeError, r"weights=2\.0: wanted a list"),
             (lambda: SumKernel([RBF()], learn=1), InputTypeError, "learn=1: wanted True or False"),
             (
                 lambda: SumKernel([RBF(1.0)], factors=[2.0]),
                 InputError,
-                r"factors has 2 for RBF\(width=1\.0\), but a factor is for a kernel whose one "
-                r"width is still to be decided, e\.g\. RBF\(\)\. Make it 1\.",
+                r"factors has 2 for RBF\(width=1\.0\), but a factor is for a kernel whose width "
+                r"is not chosen yet, e\.g\. RBF\(\)\. Make it 1\.",
             ),
             (
                 lambda: several_widths(RBF(), learn=True) * Linear(),
@@ -205,10 +204,9 @@ class TestAlgebra:
             (
                 lambda: several_widths(Linear()),
                 InputError,
-                r"several_widths wants a kernel with a width, e\.g\. RBF\(\), but got Linear\(\)",
+                r"several_widths needs a kernel with a width, e\.g\. RBF\(\), but got Linear\(\)",
             ),
             (lambda: several_widths(RBF(), ()), InputError, "factors has 0 numbers"),
-            (lambda: several_widths(RBF(), (1, -1)), InputError, r"factors\[1\]=-1 cannot be used"),
             (lambda: resolve("sum"), InputError, "there is no kernel 'sum'. Pass one of"),
             (
                 lambda: kernel_from_state({"name": "sum", "parts": [], "power": 2}),
@@ -217,11 +215,11 @@ class TestAlgebra:
             ),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, make, error, text):
+    def test_invalid_arguments_raise(self, make, error, text):
         with pytest.raises(error, match=text):
             make()
 
-    def test_a_value_one_part_cannot_take_is_refused(self, rows):
+    def test_values_that_one_part_cannot_take_raise(self, rows):
         X = rows[0].copy()
         X[4, 2] = -1.0
         for kernel in (RBF(1.0) + Chi2(1.0), RBF(1.0) * Chi2(1.0)):
@@ -234,7 +232,7 @@ class TestAlgebra:
 
 
 class TestWidths:
-    def test_every_part_gets_its_own(self, rows):
+    def test_every_part_gets_its_default(self, rows):
         X = rows[0]
         kernel = with_default_width(RBF() + 2 * Laplacian(7.0) + Polynomial() * Linear(), X)
         rbf, laplacian, product = kernel.parts
@@ -243,15 +241,15 @@ class TestWidths:
         assert product.parts == (Polynomial(default_width(Polynomial(), X)), Linear())
         assert kernel.weights == (1.0, 2.0, 1.0)
 
-    def test_a_number_is_for_all_that_need_one(self):
+    def test_a_number_is_for_all_parts_without_one(self):
         kernel = RBF() + Laplacian(7.0) + RBF() * Chi2()
         assert kernel.needs_width
         decided = kernel.with_width(3.0)
         assert decided == RBF(3.0) + Laplacian(7.0) + RBF(3.0) * Chi2(3.0)
         assert not decided.needs_width
         expected = (
-            r"^width=2\.0 was given, but every part of SumKernel\(.*\) has its width, or has none "
-            r"to choose\. Leave it out, or leave the width of a part open, e\.g\. RBF\(\)\.$"
+            r"^width=2\.0 was given, but no part of SumKernel\(.*\) needs a width\. Omit it, or "
+            r"leave the width of a part open, e\.g\. RBF\(\)\.$"
         )
         with pytest.raises(InputError, match=expected):
             decided.with_width(2.0)
@@ -261,7 +259,7 @@ class TestWidths:
         with pytest.raises(InputError, match=expected):
             default_width(RBF() * Chi2(), rows[0])
 
-    def test_several_widths_wait_for_the_data(self, rows):
+    def test_several_widths_are_chosen_from_data(self, rows):
         X = rows[0]
         kernel = several_widths(Laplacian(), (0.5, 1, 4.0), weights=(1, 2, 3))
         assert kernel.needs_width
@@ -276,10 +274,10 @@ class TestWidths:
         assert with_default_width(kernel * Linear(), X) == expected * Linear()
         assert kernel.with_width(3.0).parts == (Laplacian(1.5), Laplacian(3.0), Laplacian(12.0))
 
-    def test_several_widths_of_one_that_is_known(self):
+    def test_several_widths_of_a_given_width(self):
         assert several_widths(RBF(3.0)).parts == (RBF(1.5), RBF(3.0), RBF(6.0))
 
-    def test_the_median_is_taken_once(self, rows):
+    def test_the_median_is_computed_once(self, rows):
         class Counting(RBF):
             calls = 0
 
@@ -295,8 +293,8 @@ class TestWidths:
             (RBF(1.0) + Laplacian())(*rows)
 
 
-class TestSideBySide:
-    """Parts that prepare something else of sparse rows, of the same total number of columns."""
+class TestPreparedParts:
+    """Parts that prepare sparse rows differently, with the same total number of columns."""
 
     class Part:
         def __init__(self, of_dense, of_sparse):
@@ -309,7 +307,7 @@ class TestSideBySide:
             return values + 10 * self.of_dense
 
     @pytest.mark.parametrize("of_sparse", [(3, 2), (2, 3), (4, 4)])
-    def test_are_told_apart(self, of_sparse):
+    def test_are_distinguished(self, of_sparse):
         parts = (self.Part(2, of_sparse[0]), self.Part(3, of_sparse[1]))
         rows = PreparedParts.of(parts, np.zeros((1, 6)))
         for X in (np.zeros((5, 6)), scipy.sparse.csr_array((5, 6))):
@@ -346,7 +344,7 @@ class TestEstimators:
         assert isinstance(model.projection_.x.features, KernelColumns)
         assert model.score(X, Y) > 0.5
 
-    def test_the_width_of_the_estimator_is_for_all_parts(self, two_views):
+    def test_the_width_of_the_estimator_applies_to_all_parts(self, two_views):
         X, Y = two_views
         model = KernelCCA(1, kernel=RBF() + Laplacian(5.0), width=(2.0, 3.0), reg=1e-2).fit(X, Y)
         assert model.projection_.x.features.kernel == RBF(2.0) + Laplacian(5.0)
@@ -356,5 +354,5 @@ class TestEstimators:
         X, Y = two_views
         with pytest.raises(InputError, match=r"view Y: row 0, column \d has -.* the chi2 kernel"):
             KernelCCA(1, kernel=(RBF() + Linear(), RBF() * Chi2())).fit(X, Y)
-        with pytest.raises(InputError, match="view Y: all sampled rows are identical"):
+        with pytest.raises(InputError, match="view Y: all 200 sampled rows are identical"):
             KernelCCA(1, kernel=RBF() + Linear()).fit(X, np.ones_like(Y))

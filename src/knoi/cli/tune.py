@@ -264,7 +264,7 @@ def _widths(
     from knoi.checks import one_per_view
     from knoi.estimators.maps import kernels_for
     from knoi.kernels import resolve
-    from knoi.kernels.kernel import WidthKernel
+    from knoi.kernels.base import WidthKernel
 
     kernels = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
     if not any(isinstance(one, WidthKernel) for one in kernels):

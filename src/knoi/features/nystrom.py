@@ -12,7 +12,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.features.base import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
-from knoi.kernels.landmark_values import KernelValues
+from knoi.kernels.landmark import LandmarkValues
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class KernelColumns(FeatureMap):
         return self.landmarks
 
     @cached_property
-    def _values(self) -> KernelValues:
-        return self.kernel.against(self.landmarks)
+    def _values(self) -> LandmarkValues:
+        return self.kernel.at_landmarks(self.landmarks)
 
     def prepare(self, X: Array) -> Array:
         """Rows as the kernel wants them."""

@@ -18,7 +18,7 @@ from knoi.exceptions import InputError, InputTypeError
 from knoi.features.base import FeatureMap
 from knoi.features.frequencies import DRAW_BLOCK, Frequencies, draw_frequencies
 from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial, kernel_from_state
-from knoi.kernels.spherical import to_sphere
+from knoi.kernels.dot_product import to_sphere
 
 # Largest error of the fitted kernel that is accepted, relative to k(x, x).
 TOLERANCE = 0.05

@@ -1,20 +1,27 @@
-"""THE EXACT k(x, z): what feature maps approximate and are judged against."""
+"""Exact kernels k(x, z), which feature maps approximate."""
 
-from knoi.kernels.additive import AdditiveChi2, Intersection
 from knoi.kernels.alignment import learn_weights, with_learned_weights
-from knoi.kernels.composite import ProductKernel, SumKernel, several_widths
-from knoi.kernels.kernel import (
+from knoi.kernels.base import (
     KERNELS,
     Kernel,
     WidthKernel,
+    default_width,
     kernel_from_state,
+    median_width,
     register,
     resolve,
+    with_default_width,
 )
-from knoi.kernels.nonstationary import ArcCosine, Chi2, DotProductKernel, Linear, Polynomial
-from knoi.kernels.spherical import SphericalPolynomial
+from knoi.kernels.composite import ProductKernel, SumKernel, several_widths
+from knoi.kernels.dot_product import (
+    ArcCosine,
+    DotProductKernel,
+    Linear,
+    Polynomial,
+    SphericalPolynomial,
+)
+from knoi.kernels.histogram import AdditiveChi2, Chi2, Intersection
 from knoi.kernels.stationary import RBF, Cauchy, Laplacian, Matern, StationaryKernel
-from knoi.kernels.width import default_width, median_width, with_default_width
 
 __all__ = [
     "KERNELS",

@@ -1,6 +1,7 @@
-"""Weights of the parts of a sum, learned: those that align the kernels of the two views best.
+"""Learned weights of sums of kernels: those that best align the kernels of the two views.
 
-Centred alignment (Cortes, Mohri & Rostamizadeh, 2012) with the other view as the target, by turns.
+Centred alignment (Cortes, Mohri & Rostamizadeh, 2012) with the other view as the target,
+alternating between the views.
 """
 
 from collections.abc import Sequence
@@ -12,18 +13,18 @@ from scipy.optimize import nnls
 
 from knoi.arrays.random import Purpose, generator
 from knoi.exceptions import InputError
+from knoi.kernels.base import Kernel
 from knoi.kernels.composite import SumKernel
-from knoi.kernels.kernel import Kernel
 
-# Kernel matrices of this many rows a side tell the parts apart, and take milliseconds.
-ROWS = 1000
+# Kernel matrices of this size distinguish the parts, and take milliseconds.
+SAMPLE_ROWS = 1000
 # The unbiased estimate divides by n - 3.
-LEAST_ROWS = 4
-# Parts below this share of the largest weight are dropped.
-DROPPED = 1e-3
-TURNS = 100
-# Parts are compared at unit norm; this much is added to the diagonal of their products, so that
-# two parts that are the same share the weight.
+MIN_ROWS = 4
+# Parts below this fraction of the largest weight are dropped.
+MIN_WEIGHT = 1e-3
+MAX_ITERATIONS = 100
+# Added to the diagonal of the inner products of parts at unit norm, so that equal parts share the
+# weight.
 RIDGE = 1e-9
 
 
@@ -34,41 +35,41 @@ def learn_weights(
     Y: NDArray[Any],
     *,
     seed: int = 0,
-    n_rows: int = ROWS,
+    n_rows: int = SAMPLE_ROWS,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     r"""Weights a, b >= 0 of the kernels of both views that maximise their alignment.
 
     .. math:: a^\top C b / \sqrt{a^\top A a \; b^\top B b}
 
     C holds the dependence between a kernel of X and one of Y, by the unbiased estimate of HSIC
-    (Song et al., 2012), which leaves the diagonals of kernel matrices out: a row is close to itself
-    in both views whatever these are, and kernels so narrow that little but the diagonal is left
-    would seem to agree perfectly. A and B hold the centred inner products within a view, diagonal
-    included: it is what such a kernel pays for.
+    (Song et al., 2012). It leaves out the diagonals of the kernel matrices: a row is always close
+    to itself in both views, so very narrow kernels, which are nearly diagonal, would seem to agree
+    perfectly. A and B hold the centred inner products within a view, diagonal included, which
+    penalises such kernels.
 
     Parameters
     ----------
     kernels_x, kernels_y : sequence of Kernel
-        The parts, their widths decided.
+        The parts, with their widths set.
     X, Y : ndarray (n, dx), (n, dy)
-        Paired rows; at most `n_rows` of them are used, chosen at random by `seed`.
+        Paired rows; at most `n_rows` of them are used, drawn at random with `seed`.
 
     Returns
     -------
     a, b : ndarray
-        One weight a kernel, of sum 1; those under 1e-3 of the largest are 0. All equal where
-        nothing can be learned, as no kernel of one view depends on one of the other.
+        One weight per kernel, with sum 1; weights below 1e-3 of the largest are 0. All are equal
+        if no kernel of one view depends on a kernel of the other.
     """
     n = X.shape[0]
     if Y.shape[0] != n:
         raise InputError(
-            f"X has {n} rows but Y has {Y.shape[0]}: the views are paired row by row. Drop the "
+            f"X has {n} rows but Y has {Y.shape[0]}. The views are paired row by row: drop the "
             "unpaired rows."
         )
-    if n < LEAST_ROWS:
+    if n < MIN_ROWS:
         raise InputError(
-            f"weights of kernels cannot be learned from {n} rows: at least {LEAST_ROWS} are "
-            "needed. Pass more rows, or give the weights."
+            f"kernel weights cannot be learned from {n} rows: at least {MIN_ROWS} are "
+            "needed. Pass more rows, or the weights."
         )
     if n > n_rows:
         rows = np.sort(generator(seed, Purpose.ALIGNMENT).choice(n, n_rows, replace=False))
@@ -77,11 +78,11 @@ def learn_weights(
     (A, x_norms), (B, y_norms) = _products_within(x), _products_within(y)
     C = _products_between(x, y) / np.outer(x_norms, y_norms)
     a, b = np.ones(len(kernels_x)), np.ones(len(kernels_y))
-    for _ in range(TURNS):
+    for _ in range(MAX_ITERATIONS):
         before = a, b
         a = _towards(A, C @ b)
         b = _towards(B, C.T @ a)
-        if not (a.any() and b.any()):  # nothing depends on anything
+        if not (a.any() and b.any()):  # the views are independent
             return np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b))
         if max(np.abs(a - before[0]).max(), np.abs(b - before[1]).max()) < 1e-9:
             break
@@ -91,20 +92,17 @@ def learn_weights(
 def with_learned_weights(
     kernels: tuple[Kernel, Kernel], samples: tuple[Any, Any], seed: int
 ) -> tuple[Kernel, Kernel]:
-    """The kernels, with learned weights where they ask for it; widths must have been decided."""
-    asks = [isinstance(kernel, SumKernel) and kernel.learn for kernel in kernels]
-    if not any(asks):
+    """The kernels, with learned weights in sums with `learn`; all widths must be set."""
+    sums = [k if isinstance(k, SumKernel) and k.learn else None for k in kernels]
+    if sums == [None, None]:
         return kernels
-    parts = [
-        kernel.parts if isinstance(kernel, SumKernel) and kernel.learn else (kernel,)
-        for kernel in kernels
-    ]
-    weights = learn_weights(parts[0], parts[1], samples[0], samples[1], seed=seed)
+    x_parts, y_parts = (
+        (kernel,) if own is None else own.parts for kernel, own in zip(kernels, sums, strict=True)
+    )
+    weights = learn_weights(x_parts, y_parts, samples[0], samples[1], seed=seed)
     x, y = (
-        kernel.with_weights([float(w) for w in own])
-        if isinstance(kernel, SumKernel) and kernel.learn
-        else kernel
-        for kernel, own in zip(kernels, weights, strict=True)
+        kernel if own is None else own.with_weights([float(w) for w in learned])
+        for kernel, own, learned in zip(kernels, sums, weights, strict=True)
     )
     return x, y
 
@@ -117,14 +115,14 @@ def _matrices(kernels: Sequence[Kernel], rows: NDArray[Any]) -> list[NDArray[np.
 def _products_within(
     matrices: list[NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Inner products of centred matrices, at unit norm, and the norms; infinite for a constant."""
+    """Inner products of centred matrices at unit norm, and the norms (infinite for constants)."""
     centred = []
     for K in matrices:
         means = K.mean(axis=0)
         centred.append((K - means - means[:, None] + means.mean()).ravel())
     norms = np.array([np.linalg.norm(one) for one in centred])
     scale = np.array([np.abs(K).max() for K in matrices]) * len(matrices[0])
-    norms[norms <= 1e-12 * scale] = np.inf  # constant but for rounding: gets no weight
+    norms[norms <= 1e-12 * scale] = np.inf  # constant up to rounding: gets no weight
     unit = np.stack(centred) / norms[:, None]
     return unit @ unit.T, norms
 
@@ -132,7 +130,7 @@ def _products_within(
 def _products_between(
     x: list[NDArray[np.float64]], y: list[NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """n^2 times the unbiased estimate of HSIC between every two matrices."""
+    """n^2 times the unbiased estimate of HSIC between every matrix of x and every one of y."""
     n = len(x[0])
     left, right = (np.stack([_without_diagonal(K) for K in one]) for one in (x, y))
     products: NDArray[np.float64] = left @ right.T
@@ -140,9 +138,9 @@ def _products_between(
 
 
 def _without_diagonal(K: NDArray[np.float64]) -> NDArray[np.float64]:
-    """K less row, column and overall means of what is off the diagonal; 0 on it; flat.
+    """K with row, column and overall means off the diagonal subtracted and a zero diagonal, flat.
 
-    Inner products of such matrices, over n (n - 3), are the unbiased estimate of HSIC.
+    Inner products of such matrices, divided by n (n - 3), are the unbiased estimate of HSIC.
     """
     n = len(K)
     K = K.copy()
@@ -156,9 +154,9 @@ def _without_diagonal(K: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _towards(A: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The a >= 0 of largest a'c / sqrt(a'Aa), at a'a = 1; zeros if no entry of c is positive.
+    """The unit vector a >= 0 with the largest a'c / sqrt(a'Aa); zeros if no entry of c is positive.
 
-    Its direction is that of the minimum of a'Aa - 2 a'c, a problem of least squares in R a.
+    Its direction is that of the minimum of a'Aa - 2 a'c, a least-squares problem in R a.
     """
     R = np.linalg.cholesky(A + RIDGE * np.eye(len(A))).T
     a: NDArray[np.float64] = nnls(R, np.linalg.solve(R.T, c))[0]
@@ -167,8 +165,8 @@ def _towards(A: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float
 
 
 def _shares(unit: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of matrices at unit norm as weights of the matrices, of sum 1, small ones dropped."""
+    """From weights of matrices at unit norm to weights of the matrices, with sum 1."""
     weights: NDArray[np.float64] = unit / norms
-    weights[weights < DROPPED * weights.max()] = 0.0
+    weights[weights < MIN_WEIGHT * weights.max()] = 0.0
     weights /= weights.sum()
     return weights

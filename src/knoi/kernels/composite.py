@@ -4,22 +4,18 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
+from knoi import checks
 from knoi.arrays.backend import Array
+from knoi.arrays.sparse import PreparedParts, dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.kernels.combined_values import CombinedValues, by_speed, product_of, sum_of
-from knoi.kernels.kernel import (
-    Kernel,
-    WidthKernel,
-    WidthRule,
-    positive_number,
-    register_composite,
-    resolve,
-)
-from knoi.kernels.landmark_values import EachTime, KernelValues
+from knoi.kernels.base import COMPOSITES, Kernel, WidthKernel, WidthRule, resolve
+from knoi.kernels.landmark import DirectValues, LandmarkValues
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,13 +24,35 @@ class CompositeKernel(Kernel):
 
     parts: tuple[Kernel, ...]
 
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        return _combined(self._weights, (part(X, Z) for part in self.parts))
+
+    def diag(self, X: Array) -> Array:
+        """k(x, x) for the rows of X (n, d), as (n,)."""
+        return _combined(self._weights, (part.diag(X) for part in self.parts))
+
+    def at_landmarks(self, Z: Array) -> LandmarkValues:
+        """Each part by its fast method, if it has one; the others together, by the kernel."""
+        values = [part.at_landmarks(Z) for part in self.parts]
+        slow = [i for i, value in enumerate(values) if isinstance(value, DirectValues)]
+        fast = [i for i in range(len(values)) if i not in slow]
+        if not fast:
+            return DirectValues(self, Z)
+        chosen = [values[i] for i in fast]
+        weights = self._weights and tuple(self._weights[i] for i in fast)
+        if slow:
+            chosen.append(DirectValues(self._subset(slow), Z))
+            weights = weights and (*weights, 1.0)
+        return CombinedValues(tuple(chosen), weights, Z)
+
     @property
     def nonnegative(self) -> bool:  # type: ignore[override]
         """Whether some part is defined for nonnegative data only."""
         return any(part.nonnegative for part in self.parts)
 
     def check(self, X: Array, *, first_row: int = 0) -> None:
-        """Raise `InputError` if X (n, d) has values that some part is not defined for."""
+        """Raise `InputError` if X (n, d) has values for which some part is not defined."""
         for part in self.parts:
             part.check(X, first_row=first_row)
 
@@ -47,63 +65,69 @@ class CompositeKernel(Kernel):
         """A copy in which every part without a width has this one, times its factor if any."""
         if not self.needs_width:
             raise InputError(
-                f"width={width!r} was given, but every part of {self!r} has its width, or has "
-                "none to choose. Leave it out, or leave the width of a part open, e.g. RBF()."
+                f"width={width!r} was given, but no part of {self!r} needs a width. "
+                "Omit it, or leave the width of a part open, e.g. RBF()."
             )
         return self.decide_width(lambda _part: width)
 
     def default_width(self, sample: NDArray[Any]) -> float:
-        """Refused: each part has a width of its own."""
+        """Raise `InputError`: each part has its own width."""
         raise InputError(
             f"a {self.name} of kernels has no single width: each part of {self!r} has its own. Use "
-            "with_default_width(kernel, sample), which decides them all."
+            "with_default_width(kernel, sample), which chooses them all."
         )
 
     @abstractmethod
     def decide_width(self, rule: WidthRule) -> Self:
-        """A copy in which whatever has no width yet has the one that `rule` gives it."""
+        """A copy in which every part without a width gets the one that `rule` returns."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._expression()})"
 
+    @property
+    @abstractmethod
+    def _weights(self) -> tuple[float, ...] | None:
+        """Weights of a sum; None for a product."""
+
+    @abstractmethod
+    def _subset(self, indices: Sequence[int]) -> Kernel:
+        """The same kernel of some of the parts."""
+
     @abstractmethod
     def _expression(self) -> str:
-        """How it is written by `+` and `*`."""
+        """The kernel written with `+` and `*`."""
 
 
-@register_composite
 @dataclass(frozen=True, repr=False)
 class SumKernel(CompositeKernel):
     """w_1 k_1 + w_2 k_2 + ...
 
-    A sum among the parts is taken apart, so that sums are flat.
+    Sums among the parts are flattened.
 
     Parameters
     ----------
     parts : sequence of Kernel or str
         The kernels.
     weights : sequence of float or None
-        What each is multiplied by, greater than 0; None for 1 each.
+        Factor of each kernel, greater than 0; None for 1 each.
     factors : sequence of float or None
-        What the width is multiplied by that a part without one gets; None for 1 each.
+        Factor of the width that a part without one gets; None for 1 each.
     learn : bool
-        Whether estimators learn the weights: those that align the kernels of the two views best
-        on a sample of the rows (`learn_weights`). Parts of no use are dropped.
+        Whether estimators learn the weights: those that best align the kernels of the two views
+        on a sample of the rows (`learn_weights`). Parts with negligible weight are dropped.
     """
 
     name: ClassVar[str] = "sum"
-    weights: tuple[float, ...] = None  # type: ignore[assignment]  # a tuple once it is made
+    weights: tuple[float, ...] = None  # type: ignore[assignment]  # a tuple after __post_init__
     factors: tuple[float, ...] = None  # type: ignore[assignment]
     learn: bool = False
 
     def __post_init__(self) -> None:
         given = _kernels(self.parts)
-        if not isinstance(self.learn, bool):
-            raise InputTypeError(f"learn={self.learn!r}: wanted True or False.")
+        learn = checks.flag("learn", self.learn)
         parts: list[Kernel] = []
         weights: list[float] = []
         factors: list[float] = []
-        learn = self.learn
         for part, weight, factor in zip(
             given,
             _numbers("weights", self.weights, len(given)),
@@ -113,7 +137,7 @@ class SumKernel(CompositeKernel):
             if factor != 1.0 and not (isinstance(part, WidthKernel) and part.needs_width):
                 raise InputError(
                     f"factors has {factor:g} for {part!r}, but a factor is for a kernel whose "
-                    "one width is still to be decided, e.g. RBF(). Make it 1."
+                    "width is not chosen yet, e.g. RBF(). Make it 1."
                 )
             if isinstance(part, SumKernel):
                 parts += part.parts
@@ -128,31 +152,8 @@ class SumKernel(CompositeKernel):
             object.__setattr__(self, field, tuple(value))
         object.__setattr__(self, "learn", learn)
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        return sum_of(self.weights, (part(X, Z) for part in self.parts))
-
-    def against(self, Z: Array) -> KernelValues:
-        """Every part in its own fast way, where it has one."""
-        fast, slow = by_speed(self.parts, Z)
-        if not fast:
-            return EachTime(self, Z)
-        values = [value for _, value in fast]
-        weights = [self.weights[i] for i, _ in fast]
-        if slow:
-            rest = SumKernel(
-                tuple(self.parts[i] for i in slow), tuple(self.weights[i] for i in slow)
-            )
-            values.append(EachTime(rest, Z))
-            weights.append(1.0)
-        return CombinedValues(tuple(values), tuple(weights), Z)
-
-    def diag(self, X: Array) -> Array:
-        """k(x, x) for the rows of X (n, d), as (n,)."""
-        return sum_of(self.weights, (part.diag(X) for part in self.parts))
-
     def decide_width(self, rule: WidthRule) -> Self:
-        """A copy in which every part without a width has what `rule` gives it, times its factor."""
+        """A copy in which every part without a width has what `rule` returns, times its factor."""
 
         def times(factor: float) -> WidthRule:
             return lambda part: factor * rule(part)
@@ -164,14 +165,23 @@ class SumKernel(CompositeKernel):
         return dataclasses.replace(self, parts=parts, factors=(1.0,) * len(parts))
 
     def with_weights(self, weights: Sequence[float]) -> Kernel:
-        """The sum with weights that were learned; parts of weight 0 are dropped."""
+        """The sum with learned weights; parts of weight 0 are dropped."""
         kept = [i for i, weight in enumerate(weights) if weight > 0]
         if len(kept) == 1:
             return scaled(self.parts[kept[0]], weights[kept[0]])
+        return dataclasses.replace(
+            self._subset(kept), weights=tuple(weights[i] for i in kept), learn=False
+        )
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        return self.weights
+
+    def _subset(self, indices: Sequence[int]) -> "SumKernel":
         return SumKernel(
-            tuple(self.parts[i] for i in kept),
-            tuple(weights[i] for i in kept),
-            tuple(self.factors[i] for i in kept),
+            tuple(self.parts[i] for i in indices),
+            tuple(self.weights[i] for i in indices),
+            tuple(self.factors[i] for i in indices),
         )
 
     def _expression(self) -> str:
@@ -184,12 +194,11 @@ class SumKernel(CompositeKernel):
         return " + ".join(terms) + (", learn=True" if self.learn else "")
 
 
-@register_composite
 @dataclass(frozen=True, repr=False)
 class ProductKernel(CompositeKernel):
     """k_1 k_2 ...
 
-    A product among the parts is taken apart, so that products are flat.
+    Products among the parts are flattened.
 
     Parameters
     ----------
@@ -210,27 +219,16 @@ class ProductKernel(CompositeKernel):
             parts += part.parts if isinstance(part, ProductKernel) else (part,)
         object.__setattr__(self, "parts", tuple(parts))
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        return product_of(part(X, Z) for part in self.parts)
-
-    def against(self, Z: Array) -> KernelValues:
-        """Every part in its own fast way, where it has one."""
-        fast, slow = by_speed(self.parts, Z)
-        if not fast:
-            return EachTime(self, Z)
-        values = [value for _, value in fast]
-        if slow:
-            values.append(EachTime(ProductKernel(tuple(self.parts[i] for i in slow)), Z))
-        return CombinedValues(tuple(values), None, Z)
-
-    def diag(self, X: Array) -> Array:
-        """k(x, x) for the rows of X (n, d), as (n,)."""
-        return product_of(part.diag(X) for part in self.parts)
-
     def decide_width(self, rule: WidthRule) -> Self:
-        """A copy in which every part without a width has what `rule` gives it."""
+        """A copy in which every part without a width has what `rule` returns."""
         return dataclasses.replace(self, parts=tuple(p.decide_width(rule) for p in self.parts))
+
+    @property
+    def _weights(self) -> None:
+        return None
+
+    def _subset(self, indices: Sequence[int]) -> "ProductKernel":
+        return ProductKernel(tuple(self.parts[i] for i in indices))
 
     def _expression(self) -> str:
         terms = (
@@ -238,6 +236,9 @@ class ProductKernel(CompositeKernel):
             for part in self.parts
         )
         return " * ".join(terms)
+
+
+COMPOSITES.update({"sum": SumKernel, "product": ProductKernel})
 
 
 def several_widths(
@@ -249,35 +250,30 @@ def several_widths(
 ) -> SumKernel:
     """The sum of one kernel at several widths: each factor times its width.
 
-    A kernel without a width gets it in `fit`, as always: `several_widths(RBF())` is half, once and
-    twice the median distance. With `learn`, `fit` weighs the widths (see `SumKernel`).
+    A kernel without a width gets it in `fit`: `several_widths(RBF())` has half, once and twice the
+    median distance. With `learn`, `fit` learns the weights (see `SumKernel`).
     """
     one = resolve(kernel)
     if not isinstance(one, WidthKernel):
         raise InputError(
-            f"several_widths wants a kernel with a width, e.g. RBF(), but got {one!r}. "
-            "Of a sum or product, take several widths of its parts."
+            f"several_widths needs a kernel with a width, e.g. RBF(), but got {one!r}. "
+            "For a sum or product, use several widths of its parts."
         )
     numbers = _numbers("factors", factors, len(tuple(factors)))
+    given: Any = None if weights is None else tuple(weights)
     if one.width is None:
-        return SumKernel((one,) * len(numbers), _tuple(weights), numbers, learn)
-    own = one.width
-    parts = tuple(one.with_width(factor * own) for factor in numbers)
-    return SumKernel(parts, _tuple(weights), learn=learn)
-
-
-def added(one: Kernel, other: Kernel) -> SumKernel:
-    """k_1 + k_2."""
-    return SumKernel((one, other))
+        return SumKernel((one,) * len(numbers), given, numbers, learn)
+    parts = tuple(one.with_width(factor * one.width) for factor in numbers)
+    return SumKernel(parts, given, learn=learn)
 
 
 def scaled(kernel: Kernel, weight: float) -> Kernel:
-    """A weight times a kernel; 1 times it is the kernel itself."""
+    """A weight times a kernel; the kernel itself for weight 1."""
     return kernel if weight == 1.0 else SumKernel((kernel,), (weight,))
 
 
 def multiplied(one: Kernel, other: Kernel) -> Kernel:
-    """k_1 k_2; numbers that either is multiplied by go in front."""
+    """k_1 k_2; constant factors of either are moved to the front."""
     weight = 1.0
     parts: list[Kernel] = []
     for kernel in (one, other):
@@ -287,6 +283,58 @@ def multiplied(one: Kernel, other: Kernel) -> Kernel:
         else:
             parts.append(kernel)
     return scaled(ProductKernel(tuple(parts)), weight)
+
+
+@dataclass(frozen=True)
+class CombinedValues:
+    """Sum (with weights) or product (without) of kernel values at the same landmarks."""
+
+    values: tuple[LandmarkValues, ...]
+    weights: tuple[float, ...] | None
+    landmarks: Array  # (m, d)
+
+    @cached_property
+    def _rows(self) -> PreparedParts:
+        return PreparedParts.of(self.values, dense(self.landmarks[:1, :]))
+
+    def prepare(self, X: Array) -> Array:
+        """Rows prepared by all parts, as columns of one array."""
+        return self._rows.prepare(X)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Evaluate the first part in place and combine the others with it."""
+        pieces = self._rows.split(prepared)
+        if out is None and is_sparse(prepared):  # in the dtype of the landmarks, not of the rows
+            m = len(range(*columns.indices(self.landmarks.shape[0])))
+            out = np.empty((prepared.shape[0], m), self.landmarks.dtype)
+        targets = [out] + [None] * (len(pieces) - 1)
+        return _combined(
+            self.weights,
+            (
+                value.block(piece, columns, target)
+                for value, piece, target in zip(self.values, pieces, targets, strict=True)
+            ),
+        )
+
+    def scratch_per_row(self) -> int:
+        """Scratch of the parts, twice since their rows are copied, and the block to combine."""
+        parts = sum(value.scratch_per_row() for value in self.values)
+        return 2 * parts + int(self.landmarks.shape[0])
+
+
+def _combined(weights: tuple[float, ...] | None, values: Iterable[Array]) -> Array:
+    """Sum of arrays with weights, or their product without; overwrites them."""
+    result = None
+    for i, value in enumerate(values):
+        if weights is not None and weights[i] != 1.0:
+            value *= weights[i]
+        if result is None:
+            result = value
+        elif weights is None:
+            result *= value
+        else:
+            result += value
+    return result
 
 
 def _expression(kernel: Kernel) -> str:
@@ -303,19 +351,15 @@ def _kernels(parts: Any) -> tuple[Kernel, ...]:
     return kernels
 
 
-def _numbers(what: str, values: Any, wanted: int) -> tuple[float, ...]:
-    """One positive number a part; None for ones."""
+def _numbers(what: str, values: Any, expected: int) -> tuple[float, ...]:
+    """One positive number per part; None for ones."""
     if values is None:
-        return (1.0,) * wanted
+        return (1.0,) * expected
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputTypeError(f"{what}={values!r}: wanted a list of numbers, one for each kernel.")
-    numbers = tuple(positive_number(f"{what}[{i}]", value) for i, value in enumerate(values))
-    if len(numbers) != wanted or not numbers:
+        raise InputTypeError(f"{what}={values!r}: wanted a list of numbers, one per kernel.")
+    numbers = tuple(checks.positive(f"{what}[{i}]", value) for i, value in enumerate(values))
+    if len(numbers) != expected or not numbers:
         raise InputError(
-            f"{what} has {len(numbers)} numbers for {wanted} kernels: wanted one for each."
+            f"{what} has {len(numbers)} numbers for {expected} kernels: wanted one each."
         )
     return numbers
-
-
-def _tuple(values: Sequence[float] | None) -> Any:
-    return None if values is None else tuple(values)

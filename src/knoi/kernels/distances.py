@@ -1,57 +1,86 @@
-"""How far apart rows are: the (n, m) distances the kernels are made of.
+"""Distances and column sums between rows, (n, m): what the kernels are computed from.
 
-Every function here works on rows already brought to a common scale by `rescale`, so that squares
-neither overflow nor underflow, whatever unit the data came in, and float32 keeps its digits.
-Rows may be CSR, which goes its own way (`knoi.kernels.sparse_distances`).
+Distances take rows brought to a common scale by `rescale`, so that squares neither overflow nor
+underflow, whatever the unit of the data, and float32 keeps its precision. Sparse rows are CSR and
+may store explicit zeros: only columns that both rows store are compared, and sums are float64, so
+that differences of large sums keep their precision.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import dense, is_sparse
-from knoi.kernels import sparse_distances
+from knoi.arrays.sparse import (
+    as_csr,
+    dense,
+    inner_blocks,
+    is_sparse,
+    numbers_per_row,
+    row_of_stored,
+    row_sums,
+    squared_norms,
+    with_data,
+)
+
+CSR: TypeAlias = Any  # scipy.sparse.csr_array
+Float64: TypeAlias = NDArray[np.float64]
+# A function of one or two entries, applied to many at once.
+Unary: TypeAlias = Callable[[Float64], Float64]
+Binary: TypeAlias = Callable[[Float64, Float64], Float64]
+
+# Pairs of stored values, and numbers of the result, processed at a time.
+_PAIRS_AT_ONCE = 2**19
+_RESULT_NUMBERS = 2**18
+# Comparing two stored values costs this many times as much as comparing two dense entries. So rows
+# with many nonzeros are made dense, up to a size.
+_SPARSE_COST = 25
+_MAX_DENSE_NUMBERS = 2**24
 
 
 def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
-    """X and Z with one shift (if `centre`) and one scale taken off: entries in (-2, 2).
+    """Subtract one shift (if `centre`) and divide by one scale: entries are then in (-2, 2).
 
-    Any common shift leaves differences as they are; the mean of Z is the one that saves digits
-    when the data lie far from the origin. The scale is a power of two, so dividing is exact.
-    If X or Z is sparse both become so, and are not centred, which would fill them.
+    A common shift does not change differences; the mean of Z saves digits when the data are far
+    from the origin. The scale is a power of two, so dividing is exact. If X or Z is sparse, both
+    become CSR and are not centred, which would fill them.
 
     Returns
     -------
     Xs, Zs : arrays (n, d), (m, d)
-        Copies; one and the same array if `X is Z`.
+        Copies; the same array if `X is Z`.
     scale : float
         X - shift = scale * Xs.
     """
-    if is_sparse(X) or is_sparse(Z):
-        return sparse_distances.rescaled(X, Z)
-    xp = array_api_compat.array_namespace(X, Z)
     same = X is Z
+    if is_sparse(X) or is_sparse(Z):
+        Xs = _as_float_csr(X)
+        Zs = Xs if same else _as_float_csr(Z)
+        scale = _power_of_two(max(float(np.abs(A.data).max(initial=0.0)) for A in (Xs, Zs)))
+        Xs = with_data(Xs, Xs.data / scale)
+        return Xs, Xs if same else with_data(Zs, Zs.data / scale), scale
+    xp = array_api_compat.array_namespace(X, Z)
     if centre:
         shift = xp.mean(Z, axis=0, keepdims=True)  # (1, d)
         X = X - shift
         Z = X if same else Z - shift
-    largest = max(_largest(X), _largest(Z))
-    # frexp gives largest = f * 2^e with f in [1/2, 1), so largest / scale is in [1, 2).
-    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0 else 1.0
+    scale = _power_of_two(max(_largest(X), _largest(Z)))
     if not centre:
         Xs = X / scale
         return Xs, Xs if same else Z / scale, scale
-    X /= scale  # our own copies by now
+    X /= scale  # in place: X and Z are copies here
     if not same:
         Z /= scale
     return X, Z, scale
 
 
-def widths_per_unit(scale: float, width: float, like: Array) -> float:
-    """`scale / width`, capped where a kernel has long vanished and its powers would overflow."""
+def scale_in_widths(scale: float, width: float, like: Array) -> float:
+    """`scale / width`, capped where the kernel is 0 and powers would overflow the dtype."""
     like = like.data if is_sparse(like) else like
     xp = array_api_compat.array_namespace(like)
     cap = float(xp.finfo(like.dtype).max) ** 0.33
@@ -61,12 +90,12 @@ def widths_per_unit(scale: float, width: float, like: Array) -> float:
 def squared_euclidean(X: Array, Z: Array) -> Array:
     """||x - z||^2 for rescaled rows, (n, m); exactly 0 where two rows are identical.
 
-    One matrix product gives |x|^2 + |z|^2 - 2 x.z, which loses its digits where x and z are close
-    to one another. Those pairs, few as a rule, are done again from their differences: without
-    it a non-smooth kernel such as exp(-r) is off by 1e-3 in float32 between equal rows.
+    One matrix product gives |x|^2 + |z|^2 - 2 x.z, which loses its digits where x and z are close.
+    Those few pairs are computed again from their differences: otherwise a non-smooth kernel such
+    as exp(-r) is off by 1e-3 in float32 between equal rows.
     """
     if is_sparse(X):
-        return sparse_distances.squared_euclidean(X, Z)
+        return _sparse_squared_euclidean(X, Z)
     xp = array_api_compat.array_namespace(X, Z)
     x_norms = xp.sum(X * X, axis=1)[:, None]  # (n, 1)
     z_norms = xp.sum(Z * Z, axis=1)[None, :]  # (1, m)
@@ -79,16 +108,26 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
         block *= -2.0
         block += norms
         norms *= close
-        _redo_from_differences(block, block <= norms, X[rows], Z)
+        _recompute(block, block <= norms, X[rows], Z)
+    return D
+
+
+def euclidean(X: Array, Z: Array) -> Array:
+    """||x - z|| for rows in their own scale, (n, m)."""
+    Xs, Zs, scale = rescale(X, Z, centre=True)
+    D = squared_euclidean(Xs, Zs)
+    D = array_api_compat.array_namespace(D).sqrt(D, out=D)
+    D *= scale
     return D
 
 
 def manhattan(X: Array, Z: Array) -> Array:
     """sum_j |x_j - z_j| for rescaled rows, (n, m)."""
+    X, Z = dense_if_faster(X, Z)
     if is_sparse(X):
-        if not sparse_distances.hardly_sparse(X, Z):
-            return sparse_distances.manhattan(X, Z)
-        X, Z = dense(X), dense(Z)
+        return _sum_over_columns(
+            X, Z, alone=np.abs, saved=lambda x, z: np.abs(x) + np.abs(z) - np.abs(x - z)
+        )
     xp = array_api_compat.array_namespace(X, Z)
 
     def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
@@ -101,10 +140,13 @@ def manhattan(X: Array, Z: Array) -> Array:
 
 def chi_square(X: Array, Z: Array) -> Array:
     """sum_j (x_j - z_j)^2 / (x_j + z_j) for nonnegative rescaled rows, (n, m); 0/0 counts as 0."""
+    X, Z = dense_if_faster(X, Z)
     if is_sparse(X):
-        if not sparse_distances.hardly_sparse(X, Z):
-            return sparse_distances.chi_square(X, Z)
-        X, Z = dense(X), dense(Z)
+        tiny = float(np.finfo(np.float64).tiny)
+        # x + z - (x - z)^2 / (x + z) is saved; the ratio first, since x z could underflow.
+        return _sum_over_columns(
+            X, Z, alone=np.abs, saved=lambda x, z: 4.0 * x * (z / (x + z + tiny))
+        )
     xp = array_api_compat.array_namespace(X, Z)
     tiny = float(xp.finfo(X.dtype).smallest_normal)
 
@@ -121,19 +163,27 @@ def chi_square(X: Array, Z: Array) -> Array:
 
 def cauchy_product(X: Array, Z: Array) -> Array:
     """prod_j 1 / (1 + (x_j - z_j)^2), (n, m)."""
+    X, Z = dense_if_faster(X, Z)
     if is_sparse(X):
-        if not sparse_distances.hardly_sparse(X, Z):
-            L = sparse_distances.cauchy_logarithm(X, Z)
-            L *= -1.0
-            return np.exp(L, out=L)
-        X, Z = dense(X), dense(Z)
+
+        def log_factor(x: Float64) -> Float64:
+            return np.log1p(x * x)
+
+        L = _sum_over_columns(
+            X,
+            Z,
+            alone=log_factor,
+            saved=lambda x, z: log_factor(x) + log_factor(z) - log_factor(x - z),
+        )
+        L *= -1.0
+        return np.exp(L, out=L)
     xp = array_api_compat.array_namespace(X, Z)
 
     def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
         xp.subtract(x, z, out=spare)
         spare *= spare
         spare += 1.0
-        block /= spare  # a product of many denominators would overflow; this fades to 0
+        block /= spare  # goes to 0, where the product of the denominators would overflow
 
     return fold_columns(X, Z, start=1.0, step=divide_by_column)
 
@@ -141,18 +191,18 @@ def cauchy_product(X: Array, Z: Array) -> Array:
 def fold_columns(
     X: Array, Z: Array, *, start: float, step: Callable[[Array, Array, Array, Array], None]
 ) -> Array:
-    """An (n, m) result built up column by column of the data, so that no (n, m, d) array exists.
+    """Build an (n, m) result column by column of dense data, without an (n, m, d) array.
 
     `step(block, x, z, spare)` folds one column, x (rows, 1) and z (1, m), into `block` (rows, m) in
-    place; `spare` is scratch of the same shape. Rows go in blocks that stay in cache.
+    place; `spare` is scratch of the same shape. Blocks of rows fit in the cache.
     """
     xp = array_api_compat.array_namespace(X, Z)
     n, d = X.shape
     m = Z.shape[0]
-    where = {"dtype": X.dtype, "device": array_api_compat.device(X)}
-    D = xp.full((n, m), start, **where)
-    columns = xp.empty((d, m), **where)
-    columns[...] = Z.T  # a column of Z is contiguous now: three times as fast
+    placement = {"dtype": X.dtype, "device": array_api_compat.device(X)}
+    D = xp.full((n, m), start, **placement)
+    columns = xp.empty((d, m), **placement)
+    columns[...] = Z.T  # contiguous columns of Z: three times as fast
     for rows in row_blocks(D):
         block = D[rows]
         spare = xp.empty_like(block)
@@ -162,28 +212,103 @@ def fold_columns(
 
 
 def row_blocks(D: Array) -> Iterator[slice]:
-    """Slices of the rows of D (n, m), each about as much as a cache holds."""
-    # An accelerator has no use for small blocks: there each call must be worth its launch.
+    """Slices of the rows of D (n, m) that fit in the cache."""
+    # On an accelerator blocks are larger: each call must be worth its launch.
     elements = 2**17 if str(array_api_compat.device(D)) == "cpu" else 2**24
     n, m = D.shape
-    height = max(1, elements // max(1, m))
-    for start in range(0, n, height):
-        yield slice(start, min(start + height, n))
+    yield from _slices(n, elements // max(1, m))
 
 
-def _redo_from_differences(D: Array, wrong: Array, X: Array, Z: Array) -> None:
-    """Overwrite D[i, j] by ||X[i] - Z[j]||^2 wherever `wrong` is true."""
+def sum_over_shared(X: CSR, Z: CSR, term: Binary) -> Iterator[tuple[slice, Float64]]:
+    """Yield sum_j term(x_j, z_j) over the columns that both rows store, as (rows, block)."""
+    by_column = Z.tocsc()
+    for rows in _slices(X.shape[0], _RESULT_NUMBERS // max(1, Z.shape[0])):
+        yield rows, _sum_over_shared(X[rows, :], by_column, term)
+
+
+def _sum_over_shared(X: CSR, by_column: scipy.sparse.csc_array, term: Binary) -> Float64:
+    n, m = X.shape[0], by_column.shape[0]
+    starts = by_column.indptr[X.indices].astype(np.int64)  # of the column in Z of each stored x
+    counts = by_column.indptr[X.indices + 1] - starts
+    row = row_of_stored(X).astype(np.int64) * m
+    ends = np.cumsum(counts)
+    total = np.zeros(n * m)
+    first = 0
+    while first < len(counts):
+        before = int(ends[first] - counts[first])
+        # At least one stored x, which has at most m partners.
+        stop = max(first + 1, int(np.searchsorted(ends, before + _PAIRS_AT_ONCE, side="right")))
+        here = counts[first:stop]
+        x = np.repeat(np.arange(first, stop), here)  # which stored x, for each pair
+        z = np.arange(before, int(ends[stop - 1])) + np.repeat(
+            starts[first:stop] - (ends[first:stop] - here), here
+        )
+        values = term(X.data[x].astype(np.float64), by_column.data[z].astype(np.float64))
+        total += np.bincount(row[x] + by_column.indices[z], weights=values, minlength=n * m)
+        first = stop
+    return total.reshape(n, m)
+
+
+def _sum_over_columns(X: CSR, Z: CSR, *, alone: Unary, saved: Binary) -> NDArray[Any]:
+    """sum_j g(x_j, z_j), (n, m), where g(x, 0) = g(0, x) = alone(x).
+
+    Each row is first compared with zeros; then `saved`, alone(x) + alone(z) - g(x, z), is
+    subtracted in the columns that both rows store.
+    """
+    x_sums, z_sums = (row_sums(with_data(A, alone(A.data.astype(np.float64)))) for A in (X, Z))
+    D = np.empty((X.shape[0], Z.shape[0]), np.result_type(X.dtype, Z.dtype))
+    for rows, shared in sum_over_shared(X, Z, saved):
+        block = x_sums[rows, None] + z_sums
+        block -= shared
+        D[rows, :] = np.maximum(block, 0.0, out=block)
+    return D
+
+
+def _sparse_squared_euclidean(X: CSR, Z: CSR) -> NDArray[Any]:
+    x_norms, z_norms = squared_norms(X), squared_norms(Z)
+    D = np.empty((X.shape[0], Z.shape[0]), np.result_type(X.dtype, Z.dtype))
+    close = float(np.finfo(np.float64).eps) ** (1 / 3)
+    for rows, block in inner_blocks(X, Z):
+        norms = x_norms[rows, None] + z_norms
+        block *= -2.0
+        block += norms
+        # Two empty rows are at distance 0 already, and there may be many of them.
+        _recompute(block, (block <= close * norms) & (norms > 0), X[rows, :], Z)
+        D[rows, :] = block
+    return D
+
+
+def _recompute(D: Array, inaccurate: Array, X: Array, Z: Array) -> None:
+    """Overwrite D[i, j] by ||X[i] - Z[j]||^2 wherever `inaccurate` is true."""
     xp = array_api_compat.array_namespace(D)
     # One flat nonzero is ten times faster than a two-dimensional one.
-    (flat,) = xp.nonzero(xp.reshape(wrong, (-1,)))
-    m, d = Z.shape
-    at_once = max(1, 2**18 // max(1, d))
+    (flat,) = xp.nonzero(xp.reshape(inaccurate, (-1,)))
+    m = Z.shape[0]
+    at_once = max(1, 2**18 // max(1, numbers_per_row(X) + numbers_per_row(Z)))
     for start in range(0, flat.shape[0], at_once):
-        chosen = flat[start : start + at_once]
-        i, j = chosen // m, chosen % m
-        difference = X[i, :] - Z[j, :]  # (at_once, d)
-        difference *= difference
-        D[i, j] = xp.sum(difference, axis=1)
+        pairs = flat[start : start + at_once]
+        i, j = pairs // m, pairs % m
+        D[i, j] = squared_norms(X[i, :] - Z[j, :])
+
+
+def dense_if_faster(X: Array, Z: Array) -> tuple[Array, Array]:
+    """Sparse X and Z made dense, if comparing dense rows is faster and they are not too large."""
+    if not is_sparse(X):
+        return X, Z
+    n, d, m = int(X.shape[0]), int(X.shape[1]), int(Z.shape[0])
+    faster = float(X.nnz) * float(Z.nnz) * _SPARSE_COST > float(n) * m * d * d
+    return (dense(X), dense(Z)) if faster and (n + m) * d <= _MAX_DENSE_NUMBERS else (X, Z)
+
+
+def _as_float_csr(X: Array) -> CSR:
+    X = as_csr(X)
+    return X if X.dtype.kind == "f" else X.astype(np.float64)
+
+
+def _power_of_two(largest: float) -> float:
+    """The power of two s with largest / s in [1, 2); 1 for 0."""
+    # frexp gives largest = f * 2^e with f in [1/2, 1).
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0 else 1.0
 
 
 def _largest(X: Array) -> float:
@@ -192,3 +317,9 @@ def _largest(X: Array) -> float:
         return 0.0
     xp = array_api_compat.array_namespace(X)
     return max(float(xp.max(X)), -float(xp.min(X)))
+
+
+def _slices(n: int, height: int) -> Iterator[slice]:
+    height = max(1, height)
+    for start in range(0, n, height):
+        yield slice(start, min(start + height, n))

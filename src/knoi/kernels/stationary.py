@@ -1,4 +1,4 @@
-"""Kernels of x - z alone, exact, with samplers of their spectral measures."""
+"""Stationary kernels, functions of x - z alone, with samplers of their spectral measures."""
 
 import math
 from abc import abstractmethod
@@ -11,20 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from knoi import checks
 from knoi.arrays.backend import Array
 from knoi.arrays.sparse import is_sparse, ones_per_row
 from knoi.exceptions import InputError
+from knoi.kernels.base import WidthKernel, median_width, register
 from knoi.kernels.distances import (
     cauchy_product,
+    euclidean,
     manhattan,
     rescale,
     row_blocks,
+    scale_in_widths,
     squared_euclidean,
-    widths_per_unit,
 )
-from knoi.kernels.kernel import WidthKernel, positive_number, register
-from knoi.kernels.landmark_values import GaussianValues, KernelValues, SparseGaussianValues
-from knoi.kernels.width import median_width
+from knoi.kernels.landmark import GaussianValues, LandmarkValues, SparseGaussianValues
 
 
 @dataclass(frozen=True)
@@ -32,39 +33,39 @@ class StationaryKernel(WidthKernel):
     """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure."""
 
     isotropic: ClassVar[bool] = False
-    """Whether k depends on ||x - z|| alone, so that frequencies point in no preferred direction."""
+    """Whether k depends on ||x - z|| alone, so that frequencies have no preferred direction."""
 
     @abstractmethod
     def distance(self, X: Array, Z: Array) -> Array:
-        """What `width` is measured in, between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        """The distance in which `width` is measured, between rows of X (n, d) and Z (m, d)."""
 
     @abstractmethod
     def sample_frequencies(
         self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
     ) -> NDArray[np.float64]:
-        """Frequencies w, m of them, as (d, m), drawn such that k(x, z) = E cos(w'(x - z)).
+        """Draw m frequencies w, as (d, m), such that k(x, z) = E cos(w'(x - z)).
 
-        With `keep`, the first so many of the m, and no memory for the others.
+        With `keep`, return only the first `keep` of them, without memory for the others.
         """
 
-    @abstractmethod
     def uniforms_per_frequency(self, d: int) -> int:
-        """How many uniform numbers `frequencies_at` makes a frequency of in dimension d."""
+        """How many uniform numbers `frequencies_at` needs per frequency in dimension d."""
+        return d
 
     @abstractmethod
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Frequencies (d, m) at the points U (m, uniforms) of the unit cube, by inverse CDFs.
 
-        Uniform points give what `sample_frequencies` draws; points spread more evenly than random
-        ones give frequencies spread more evenly.
+        Uniform points give the distribution of `sample_frequencies`; quasi-random points give
+        frequencies that are spread more evenly.
         """
 
     def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Lengths |w| of m frequencies in dimension d, (m,): an isotropic kernel's only."""
+        """Draw the lengths |w| of m frequencies in dimension d, (m,); isotropic kernels only."""
         raise InputError(
-            f"the {self.name} kernel is not isotropic: the length of a frequency depends on its "
-            "direction and cannot be drawn apart from it. Draw whole frequencies, or use an "
-            "isotropic kernel, 'rbf' or 'matern'."
+            f"the {self.name} kernel is not isotropic: lengths of frequencies cannot be drawn "
+            "without their directions. Draw whole frequencies, or use an isotropic kernel, 'rbf' "
+            "or 'matern'."
         )
 
     def default_width(self, sample: NDArray[Any]) -> float:
@@ -96,17 +97,17 @@ class RBF(StationaryKernel):
         Xs, Zs, scale = rescale(X, Z, centre=True)
         K = squared_euclidean(Xs, Zs)  # (n, m)
         xp = array_api_compat.array_namespace(K)
-        K *= -0.5 * widths_per_unit(scale, width, K) ** 2
+        K *= -0.5 * scale_in_widths(scale, width, K) ** 2
         return xp.exp(K, out=K)
 
-    def against(self, Z: Array) -> KernelValues:
-        """One product and an exponential, where that keeps enough digits."""
+    def at_landmarks(self, Z: Array) -> LandmarkValues:
+        """One product and one exponential, where that is accurate enough."""
         fast = SparseGaussianValues if is_sparse(Z) else GaussianValues
-        return fast.within_precision(Z, self.decided_width) or super().against(Z)
+        return fast.within_precision(Z, self.decided_width) or super().at_landmarks(Z)
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""
-        return _euclidean(X, Z)
+        return euclidean(X, Z)
 
     def sample_frequencies(
         self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
@@ -117,10 +118,6 @@ class RBF(StationaryKernel):
     def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """chi_d / width, (m,)."""
         return np.sqrt(rng.chisquare(d, size=m)) / self.decided_width
-
-    def uniforms_per_frequency(self, d: int) -> int:
-        """One a coordinate."""
-        return d
 
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normal quantiles, (d, m)."""
@@ -148,7 +145,7 @@ class Laplacian(StationaryKernel):
         Xs, Zs, scale = rescale(X, Z, centre=True)
         K = manhattan(Xs, Zs)  # (n, m)
         xp = array_api_compat.array_namespace(K)
-        K *= -widths_per_unit(scale, width, K)
+        K *= -scale_in_widths(scale, width, K)
         return xp.exp(K, out=K)
 
     def distance(self, X: Array, Z: Array) -> Array:
@@ -163,10 +160,6 @@ class Laplacian(StationaryKernel):
     ) -> NDArray[np.float64]:
         """Cauchy of scale 1 / width, independent, (d, m)."""
         return _draw(rng.standard_cauchy, d, m, keep) / self.decided_width
-
-    def uniforms_per_frequency(self, d: int) -> int:
-        """One a coordinate."""
-        return d
 
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Quantiles of the Cauchy distribution, (d, m)."""
@@ -192,7 +185,7 @@ class Cauchy(StationaryKernel):
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
         width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
-        factor = widths_per_unit(scale, width, Xs)
+        factor = scale_in_widths(scale, width, Xs)
         Xs *= factor
         if Zs is not Xs:
             Zs *= factor
@@ -200,17 +193,13 @@ class Cauchy(StationaryKernel):
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""
-        return _euclidean(X, Z)
+        return euclidean(X, Z)
 
     def sample_frequencies(
         self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
     ) -> NDArray[np.float64]:
         """Laplace of scale 1 / width, independent, (d, m)."""
         return _draw(lambda shape: rng.laplace(size=shape), d, m, keep) / self.decided_width
-
-    def uniforms_per_frequency(self, d: int) -> int:
-        """One a coordinate."""
-        return d
 
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Quantiles of the Laplace distribution, (d, m)."""
@@ -226,8 +215,8 @@ class Matern(StationaryKernel):
     """2^(1 - nu) / Gamma(nu) a^nu K_nu(a), with a = sqrt(2 nu) ||x - z|| / width.
 
     Sample paths are ceil(nu) - 1 times differentiable; nu = 1/2 is exp(-r), nu -> inf is RBF.
-    nu = 1/2, 3/2 and 5/2 have closed forms; any other goes through a Bessel function on the CPU in
-    float64, a hundred times slower.
+    nu = 1/2, 3/2 and 5/2 have closed forms; any other needs a Bessel function, computed on the CPU
+    in float64 and a hundred times slower.
 
     Parameters
     ----------
@@ -243,7 +232,7 @@ class Matern(StationaryKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "nu", positive_number("nu", self.nu))
+        object.__setattr__(self, "nu", checks.positive("nu", self.nu))
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
@@ -252,7 +241,7 @@ class Matern(StationaryKernel):
         R = squared_euclidean(Xs, Zs)  # (n, m)
         xp = array_api_compat.array_namespace(R)
         R = xp.sqrt(R, out=R)
-        R *= widths_per_unit(scale, width, R)
+        R *= scale_in_widths(scale, width, R)
         if self.nu not in (0.5, 1.5, 2.5):
             return _matern_by_bessel(self.nu, R)
         R *= -math.sqrt(2 * self.nu)  # -a from here on
@@ -270,14 +259,14 @@ class Matern(StationaryKernel):
 
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||, as (n, m)."""
-        return _euclidean(X, Z)
+        return euclidean(X, Z)
 
     def sample_frequencies(
         self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
     ) -> NDArray[np.float64]:
         """Multivariate t with 2 nu degrees of freedom, of scale 1 / width, (d, m)."""
         normal = _draw(rng.standard_normal, d, m, keep)
-        # One draw a frequency, shared by its entries.
+        # One draw per frequency, shared by its entries.
         return normal / self._divisors(rng.chisquare(2 * self.nu, size=m)[:keep])
 
     def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -286,7 +275,7 @@ class Matern(StationaryKernel):
         return chi / self._divisors(rng.chisquare(2 * self.nu, size=m))
 
     def uniforms_per_frequency(self, d: int) -> int:
-        """One a coordinate, and before them one for the chi-squared that all of them share."""
+        """One for the chi-squared variable that all coordinates share, then one per coordinate."""
         return d + 1
 
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -297,7 +286,7 @@ class Matern(StationaryKernel):
         return W
 
     def _divisors(self, chi2: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What turns a normal vector into one of the t distribution, from chi2 (m,) draws."""
+        """Divisors (m,) that make normal vectors t-distributed, from chi-squared draws."""
         chi2 = np.maximum(chi2, np.finfo(np.float64).tiny)  # it underflows for nu near 0
         return np.sqrt(chi2 / (2 * self.nu)) * self.decided_width
 
@@ -305,7 +294,7 @@ class Matern(StationaryKernel):
 def _draw(
     draw: Callable[[tuple[int, int]], NDArray[np.float64]], d: int, m: int, keep: int | None
 ) -> NDArray[np.float64]:
-    """The first `keep` columns of draw((d, m)), some rows at a time, which are the same numbers."""
+    """The first `keep` columns of draw((d, m)), drawn in blocks of rows."""
     if keep is None or keep >= m:
         return draw((d, m))
     W = np.empty((d, keep))
@@ -317,18 +306,8 @@ def _draw(
 
 
 def _inside(U: NDArray[np.float64]) -> NDArray[np.float64]:
-    """U (m, uniforms) with 0 and 1, whose quantiles are infinite, moved in by rounding error."""
+    """U (m, uniforms) clipped to the open interval (0, 1): quantiles at its ends are infinite."""
     return np.clip(U, 2.0**-53, 1 - 2.0**-53)
-
-
-def _euclidean(X: Array, Z: Array) -> Array:
-    """||x - z||, as (n, m)."""
-    Xs, Zs, scale = rescale(X, Z, centre=True)
-    D = squared_euclidean(Xs, Zs)
-    xp = array_api_compat.array_namespace(D)
-    D = xp.sqrt(D, out=D)
-    D *= scale
-    return D
 
 
 def _matern_by_bessel(nu: float, R: Array) -> Array:
@@ -343,10 +322,10 @@ def _matern_by_bessel(nu: float, R: Array) -> Array:
 
 def _matern_direct(nu: float, r: NDArray[np.float64]) -> NDArray[np.float64]:
     """Matern by SciPy's scaled Bessel function, in logarithms so that no factor overflows."""
-    # Beyond 2000 the result underflows to 0 anyway, and the Bessel function may give up.
+    # Beyond 2000 the result underflows to 0, and the Bessel function may fail.
     a = np.minimum(math.sqrt(2 * nu) * r, 2000.0)
     bessel = special.kve(nu, a)
-    # So close to 0 that K_nu overflows, k is 1 to 11 digits and more.
+    # Where K_nu overflows near 0, k is 1 to at least 11 digits.
     finite = np.isfinite(bessel)
     a = np.where(finite, a, 1.0)
     logarithm = (1 - nu) * math.log(2) - special.gammaln(nu) + nu * np.log(a) - a
@@ -359,7 +338,7 @@ def _matern_debye(nu: float, r: NDArray[np.float64]) -> NDArray[np.float64]:
     """Matern of large order, by the uniform expansion of K_nu(nu z) (DLMF 10.41.4).
 
     K_nu overflows over most of the range here. Divided by its value at z = 0, where k = 1, the
-    expansion has no large terms left; what is cut off is below 2e-11 for nu > 50.
+    expansion has no large terms; the truncation error is below 2e-11 for nu > 50.
     """
     z = math.sqrt(2 / nu) * r
     w = np.hypot(1.0, z)

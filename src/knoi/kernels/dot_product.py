@@ -1,4 +1,4 @@
-"""Kernels that know where the origin is: linear, polynomial, arc-cosine, chi2."""
+"""Kernels of inner products and angles: linear, polynomial, spherical polynomial, arc-cosine."""
 
 import math
 from dataclasses import dataclass
@@ -6,20 +6,15 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import array_api_compat
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
+from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import inner, is_sparse, ones_per_row, squared_norms, unit_rows
+from knoi.arrays.sparse import empty_rows, inner, is_sparse, ones_per_row, squared_norms, unit_rows
 from knoi.exceptions import InputError
-from knoi.kernels.distances import (
-    chi_square,
-    rescale,
-    row_blocks,
-    squared_euclidean,
-    widths_per_unit,
-)
-from knoi.kernels.kernel import Kernel, WidthKernel, nonnegative_number, register, whole_number
-from knoi.kernels.width import median_width
+from knoi.kernels.base import Kernel, WidthKernel, register
+from knoi.kernels.distances import rescale, row_blocks, squared_euclidean
 
 
 @runtime_checkable
@@ -72,7 +67,7 @@ class Polynomial(WidthKernel):
     degree : int
         At least 1.
     coef0 : float
-        At least 0; weighs the terms of lower degree.
+        At least 0; weight of the terms of lower degree.
     """
 
     name: ClassVar[str] = "polynomial"
@@ -81,15 +76,12 @@ class Polynomial(WidthKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "degree", whole_number("degree", self.degree))
-        object.__setattr__(self, "coef0", nonnegative_number("coef0", self.coef0))
-        if self.degree < 1:
-            raise InputError(f"degree={self.degree} cannot be used: an integer >= 1 is wanted.")
+        _check_polynomial(self)
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
         Xs, Zs, scale = rescale(X, Z, centre=False)
-        longest = _longest(squared_norms(Xs)) * _longest(squared_norms(Zs))
+        longest = _largest(squared_norms(Xs)) * _largest(squared_norms(Zs))
         factor = self._squared_ratio(scale, math.sqrt(longest), Xs)
         K = inner(Xs, Zs)  # (n, m)
         K *= factor
@@ -100,16 +92,16 @@ class Polynomial(WidthKernel):
         """(||x||^2 / width^2 + coef0)^degree for the rows of X (n, d), as (n,)."""
         Xs, _, scale = rescale(X, X, centre=False)
         base = squared_norms(Xs)  # (n,)
-        base *= self._squared_ratio(scale, _longest(base), Xs)
+        base *= self._squared_ratio(scale, _largest(base), Xs)
         base += self.coef0
         powers = _integer_power(base, self.degree)
         return powers.astype(Xs.dtype, copy=False) if is_sparse(Xs) else powers
 
     def default_width(self, sample: NDArray[Any]) -> float:
-        """Root mean square of the lengths of the rows: x.z / width^2 is then of order 1.
+        """Root mean square length of the rows: x.z / width^2 is then of order 1.
 
-        The median distance would do for centred data only: far from the origin the lengths, which
-        the kernel raises to a power, have nothing to do with the distances.
+        The median distance would suit centred data only: far from the origin the lengths, which
+        the kernel raises to a power, are unrelated to the distances.
         """
         Xs, _, scale = rescale(sample, sample, centre=False)
         width = scale * math.sqrt(float(np.mean(squared_norms(Xs))))
@@ -132,10 +124,10 @@ class Polynomial(WidthKernel):
         return math.comb(self.degree, n) * self.coef0 ** (self.degree - n)
 
     def _squared_ratio(self, scale: float, longest: float, like: Array) -> float:
-        """(scale / width)^2, refused if the power overflows for products up to `longest`."""
+        """(scale / width)^2; `InputError` if the power overflows for products up to `longest`."""
         ratio = scale / self.decided_width
         base = ratio * ratio * longest + self.coef0
-        _refuse_overflow(
+        _check_overflow(
             self.degree * math.log(max(base, 1.0)),
             like,
             f"(x.z / width^2 + coef0)^{self.degree} with width={self.decided_width:.6g} and "
@@ -147,12 +139,57 @@ class Polynomial(WidthKernel):
 
 @register
 @dataclass(frozen=True)
+class SphericalPolynomial(Kernel):
+    """(cos(x, z) + coef0)^degree: `Polynomial` of rows scaled to unit length.
+
+    Rows of zeros have no direction; they share an extra one, orthogonal to all others.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    coef0 : float
+        At least 0; weight of the terms of lower degree.
+    """
+
+    name: ClassVar[str] = "spherical_polynomial"
+    degree: int = 3
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_polynomial(self)
+
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        self._check_overflow(X)
+        Ux = to_sphere(X)
+        Uz = Ux if X is Z else to_sphere(Z)
+        K = inner(Ux, Uz)  # (n, m)
+        K += self.coef0
+        return _integer_power(K, self.degree)
+
+    def diag(self, X: Array) -> Array:
+        """(1 + coef0)^degree for every row of X (n, d), as (n,)."""
+        self._check_overflow(X)
+        return ones_per_row(X) * (1 + self.coef0) ** self.degree
+
+    def _check_overflow(self, like: Array) -> None:
+        _check_overflow(
+            self.degree * math.log1p(self.coef0),
+            like,
+            f"(1 + coef0)^{self.degree} with coef0={self.coef0:.6g}",
+            "Use a smaller coef0 or a lower degree",
+        )
+
+
+@register
+@dataclass(frozen=True)
 class ArcCosine(Kernel):
     """||x||^n ||z||^n J_n(theta) / pi, theta the angle between x and z (Cho & Saul 2009).
 
-    The kernel of an infinitely wide random layer of steps (order 0), ramps (1) or squared ramps
-    (2). A zero vector is taken as perpendicular to all, itself included, which is what steps with
-    step(0) = 1/2 give.
+    The kernel of an infinitely wide random layer of step functions (order 0), ramps (1) or squared
+    ramps (2). A zero vector counts as orthogonal to all vectors including itself, as step functions
+    with step(0) = 1/2 imply.
 
     Parameters
     ----------
@@ -164,17 +201,17 @@ class ArcCosine(Kernel):
     order: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", whole_number("order", self.order))
+        object.__setattr__(self, "order", checks.integer("order", self.order))
         if self.order not in (0, 1, 2):
-            raise InputError(f"order={self.order} cannot be used: 0, 1 or 2 is wanted.")
+            raise InputError(f"order={self.order}: wanted 0, 1 or 2.")
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        Ux, x_norms = _directions(X)
-        Uz, z_norms = (Ux, x_norms) if X is Z else _directions(Z)
-        self._refuse_overflow(_longest(x_norms), _longest(z_norms), Ux)
-        # From the chord between the directions, not arccos of their product, which loses half of
-        # the digits where x and z are nearly parallel.
+        Ux, x_norms = unit_rows(X)
+        Uz, z_norms = (Ux, x_norms) if X is Z else unit_rows(Z)
+        self._check_overflow(_largest(x_norms), _largest(z_norms), Ux)
+        # From the chord between the directions. The arccos of their product would lose half of the
+        # digits where x and z are nearly parallel.
         Us, Vs, scale = rescale(Ux, Uz, centre=True)
         K = squared_euclidean(Us, Vs)  # (n, m)
         xp = array_api_compat.array_namespace(K)
@@ -193,77 +230,39 @@ class ArcCosine(Kernel):
 
     def diag(self, X: Array) -> Array:
         """||x||^2n J_n(0) / pi for the rows of X (n, d), as (n,)."""
-        _, norms = _directions(X)
+        _, norms = unit_rows(X)
         xp = array_api_compat.array_namespace(norms)
         if self.order == 0:
             return xp.where(norms == 0, 0.5, xp.ones_like(norms))
-        self._refuse_overflow(_longest(norms), _longest(norms), norms)
+        self._check_overflow(_largest(norms), _largest(norms), norms)
         return norms**2 if self.order == 1 else 3.0 * norms**4
 
-    def _refuse_overflow(self, longest_x: float, longest_z: float, like: Array) -> None:
+    def _check_overflow(self, longest_x: float, longest_z: float, like: Array) -> None:
         if self.order == 0 or longest_x == 0 or longest_z == 0:
             return
-        largest = self.order * (math.log(longest_x) + math.log(longest_z)) + math.log(3)
-        what = f"rows of length up to {max(longest_x, longest_z):.6g} to the power of {self.order}"
-        _refuse_overflow(largest, like, what, "Divide the data by their typical length")
+        _check_overflow(
+            self.order * (math.log(longest_x) + math.log(longest_z)) + math.log(3),
+            like,
+            f"rows of length up to {max(longest_x, longest_z):.6g} to the power of {self.order}",
+            "Divide the data by their typical length",
+        )
 
 
-@register
-@dataclass(frozen=True)
-class Chi2(WidthKernel):
-    """exp(-sum_j (x_j - z_j)^2 / (x_j + z_j) / width), 0/0 counted as 0, for histograms.
-
-    Parameters
-    ----------
-    width : float or None
-        Length scale, in chi2 distance.
-    """
-
-    name: ClassVar[str] = "chi2"
-    nonnegative: ClassVar[bool] = True
-
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
-        K, scale = self._scaled_distance(X, Z)
-        xp = array_api_compat.array_namespace(K)
-        K *= -widths_per_unit(scale, width, K)
-        return xp.exp(K, out=K)
-
-    def diag(self, X: Array) -> Array:
-        """All ones."""
-        self.check(X)
-        return ones_per_row(X)
-
-    def distance(self, X: Array, Z: Array) -> Array:
-        """sum_j (x_j - z_j)^2 / (x_j + z_j), as (n, m)."""
-        D, scale = self._scaled_distance(X, Z)
-        D *= scale
-        return D
-
-    def default_width(self, sample: NDArray[Any]) -> float:
-        """Median distance between rows."""
-        return median_width(self, sample)
-
-    def _scaled_distance(self, X: Array, Z: Array) -> tuple[Array, float]:
-        self.check(X)
-        if Z is not X:
-            self.check(Z)
-        Xs, Zs, scale = rescale(X, Z, centre=False)
-        return chi_square(Xs, Zs), scale
-
-
-def _directions(X: Array) -> tuple[Array, Array]:
-    """Rows of X (n, d) at length 1 (zero rows stay zero), and their lengths (n,)."""
+def to_sphere(X: Array) -> Array:
+    """Rows of X (n, d) at length 1, and one more column, 1 for rows of zeros: (n, d + 1)."""
     if is_sparse(X):
-        return unit_rows(X)
-    xp = array_api_compat.array_namespace(X)
-    # Each row by its own largest entry first, so that no square over- or underflows.
-    largest = xp.maximum(xp.max(X, axis=1), -xp.min(X, axis=1))  # (n,)
-    U = X / xp.where(largest == 0, 1.0, largest)[:, None]
-    norms = xp.sqrt(xp.sum(U * U, axis=1))
-    U /= xp.where(norms == 0, 1.0, norms)[:, None]
-    return U, norms * largest
+        rows, norms = unit_rows(X)
+        zero = scipy.sparse.csr_array((norms == 0).astype(rows.dtype)[:, None])
+        return scipy.sparse.hstack([rows, zero], format="csr")
+    U = empty_rows(X, X.shape[1] + 1)
+    _, norms = unit_rows(X, out=U[:, :-1])
+    U[:, -1] = array_api_compat.array_namespace(X).astype(norms == 0, X.dtype)
+    return U
+
+
+def _check_polynomial(kernel: Polynomial | SphericalPolynomial) -> None:
+    object.__setattr__(kernel, "degree", checks.count("degree", kernel.degree))
+    object.__setattr__(kernel, "coef0", checks.at_least_zero("coef0", kernel.coef0))
 
 
 def _angular(order: int, half: Array, xp: Any) -> Array:
@@ -279,8 +278,8 @@ def _angular(order: int, half: Array, xp: Any) -> Array:
 
 
 def _integer_power(base: Array, degree: int) -> Array:
-    """base^degree by repeated squaring (a general power is ten times slower); overwrites `base`."""
-    odd = None  # the product of the squares that odd digits leave behind
+    """base^degree by repeated squaring, 10x faster than a general power; overwrites `base`."""
+    odd = None  # the product of the factors that odd digits of the degree leave
     while degree > 1:
         if degree % 2 and odd is None:
             odd = base + 0.0
@@ -293,17 +292,15 @@ def _integer_power(base: Array, degree: int) -> Array:
     return base
 
 
-def _longest(norms: Array) -> float:
+def _largest(norms: Array) -> float:
     xp = array_api_compat.array_namespace(norms)
     return float(xp.max(norms)) if norms.shape[0] else 0.0
 
 
-def _refuse_overflow(logarithm: float, like: Array, what: str, remedy: str) -> None:
-    """`InputError` if exp(logarithm) is beyond the dtype of `like`."""
-    like = like.data if is_sparse(like) else like
-    xp = array_api_compat.array_namespace(like)
-    if logarithm < math.log(float(xp.finfo(like.dtype).max)):
-        return
+def _check_overflow(logarithm: float, like: Array, what: str, remedy: str) -> None:
+    """`InputError` if exp(logarithm) exceeds the dtype of `like`."""
     dtype = str(like.dtype).removeprefix("torch.")
+    if logarithm < math.log(float(np.finfo(dtype).max)):
+        return
     wider = ", or use float64 data" if dtype == "float32" else ""
     raise InputError(f"{what} overflows {dtype}. {remedy}{wider}.")

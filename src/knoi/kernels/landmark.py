@@ -1,4 +1,4 @@
-"""Kernel values against fixed landmarks, k(x, Z): what depends on Z alone is computed once."""
+"""Kernel values at fixed landmarks, k(x, Z): what depends on Z alone is computed once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.fast import exponential
 from knoi.arrays.sparse import (
     as_csr,
+    empty_rows,
     inner_blocks,
     is_sparse,
     numbers_per_row,
@@ -21,29 +22,29 @@ from knoi.arrays.sparse import (
     with_data,
 )
 
-# Rounding of the exponent that the fast Gaussian may have.
+# Largest rounding error of the exponent in the fast Gaussian kernel.
 _EXPONENT_ERROR = 1e-4
 
 
-class KernelValues(Protocol):
-    """k(., Z) for landmarks Z (m, d), block of landmarks by block."""
+class LandmarkValues(Protocol):
+    """k(., Z) for landmarks Z (m, d), evaluated for one block of landmarks at a time."""
 
     def prepare(self, X: Array) -> Array:
-        """Rows (n, d) in the form `block` wants, (n, any); the same for all blocks."""
+        """Rows (n, d) in the form that `block` takes, (n, any); computed once for all blocks."""
         ...
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """K of prepared rows against landmarks `columns`, (n, columns), in `out` if given."""
+        """K of prepared rows and the landmarks `columns`, (n, columns), in `out` if given."""
         ...
 
     def scratch_per_row(self) -> int:
-        """Numbers held for one row, prepared and while a block is computed, besides the block."""
+        """Numbers held per row, prepared and while a block is computed, besides the block."""
         ...
 
 
 @dataclass(frozen=True)
-class EachTime:
-    """Any kernel: rows are compared with the landmarks of a block from scratch."""
+class DirectValues:
+    """Any kernel, evaluated directly between the rows and the landmarks of a block."""
 
     kernel: Callable[[Array, Array], Array]
     Z: Array  # (m, d)
@@ -53,7 +54,7 @@ class EachTime:
         return X
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The kernel between the rows and the landmarks."""
+        """Evaluate the kernel."""
         K = self.kernel(prepared, self.Z[columns, :])
         if out is None:
             return K
@@ -61,26 +62,26 @@ class EachTime:
         return out
 
     def scratch_per_row(self) -> int:
-        """The kernel's result and one temporary of its size, and the centred row."""
+        """The result, a temporary of its size, and the centred row."""
         return int(2 * self.Z.shape[0] + numbers_per_row(self.Z))
 
 
 @dataclass(frozen=True)
 class GaussianValues:
-    """exp(x'z - |x|^2/2 - |z|^2/2), rows in units of the width and less the mean landmark.
+    """exp(x'z - |x|^2/2 - |z|^2/2), for rows in units of the width minus the mean landmark.
 
-    The two norms ride in the product, as two more columns, so that a block is one matrix product
-    and one exponential.
+    The norms are two more columns of the matrix product, so that a block is one product and one
+    exponential.
     """
 
     centre: Array  # (d,)
     width: float
     landmarks: Array  # (d + 2, m): z, -|z|^2/2, 1
-    shift: Array  # (m,) the products of z with the centre, for rows that cannot be centred
+    shift: Array  # (m,) products of z with the centre, for sparse rows, which are not centred
 
     @classmethod
     def within_precision(cls, Z: Array, width: float) -> Self | None:
-        """None where the landmarks lie so many widths apart that the product loses its digits."""
+        """None if the landmarks are so many widths apart that the product loses precision."""
         xp = array_namespace(Z)
         centre = xp.mean(Z, axis=0)
         scaled = (Z - centre) / width  # (m, d)
@@ -96,17 +97,17 @@ class GaussianValues:
         return cls(centre, width, landmarks, xp.matmul(scaled, centre / width))
 
     def prepare(self, X: Array) -> Array:
-        """(x, 1, -|x|^2/2), (n, d + 2), in units of the width; sparse rows stay where they are."""
+        """(x, 1, -|x|^2/2), (n, d + 2), in units of the width; sparse rows are not centred."""
         if is_sparse(X):
             return self._prepare_sparse(X)
         xp = array_namespace(X)
-        n, d = X.shape
-        rows = xp.empty((n, d + 2), dtype=X.dtype, device=device(X))
+        d = X.shape[1]
+        rows = empty_rows(X, d + 2)
         inside = rows[:, :d]
         inside[...] = X
         inside -= self.centre
         inside /= self.width
-        # So far out that k is 0 against every landmark; beyond, squares would overflow.
+        # At this distance k is 0 for every landmark; beyond it squares would overflow.
         furthest = float(xp.finfo(X.dtype).max) ** 0.25
         xp.clip(inside, -furthest, furthest, out=inside)
         rows[:, d] = 1.0
@@ -114,7 +115,7 @@ class GaussianValues:
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """One product, one exponential."""
+        """One product and one exponential."""
         if is_sparse(prepared):
             K = prepared @ self.landmarks[:, columns]
             K -= self.shift[columns]
@@ -123,7 +124,7 @@ class GaussianValues:
         return exponential(matmul(prepared, self.landmarks[:, columns], out=out))
 
     def _prepare_sparse(self, X: Array) -> Array:
-        """As it says, but x is not centred; float64, as its products must be."""
+        """(x, 1, -|x - centre|^2/2) in float64, which the products need."""
         scaled = _in_widths(X, self.width)
         centre = np.asarray(self.centre, dtype=np.float64) / self.width
         norms = squared_norms(scaled) - 2 * (scaled @ centre) + float(centre @ centre)
@@ -137,39 +138,39 @@ class GaussianValues:
 
 @dataclass(frozen=True)
 class SparseGaussianValues:
-    """The same for sparse landmarks, in float64 and without centring.
+    """`GaussianValues` for sparse landmarks, in float64 and without centring.
 
-    Only the columns in which a landmark is nonzero take part in products; the others count in |x|^2
-    alone, which rides along in one more column.
+    Only the columns in which some landmark is nonzero take part in products; the others count only
+    in |x|^2, which is one more column.
     """
 
     width: float
-    landmarks: Array  # (m, c + 1) CSR, in widths: the c columns that occur, and one of nothing
+    landmarks: Array  # (m, c + 1) CSR, in widths: the c columns that occur, and an empty one
     half_norms: Array  # (m,) |z|^2 / 2
-    place: NDArray[Any]  # (d,) which of the c columns each column is, c if none of them
+    position: NDArray[Any]  # (d,) which of the c columns each column is, c if none of them
     dtype: np.dtype[Any]
 
     @classmethod
     def within_precision(cls, Z: Array, width: float) -> Self | None:
-        """None where the landmarks are so many widths long that the product loses its digits."""
+        """None if the landmarks are so many widths long that the product loses precision."""
         scaled = _in_widths(Z, width)
         norms = squared_norms(scaled)
         if not norms.max(initial=0.0) * np.finfo(np.float64).eps < _EXPONENT_ERROR:
             return None
         columns = np.unique(scaled.indices)
-        place = np.full(Z.shape[1], len(columns), dtype=scaled.indices.dtype)
-        place[columns] = np.arange(len(columns))
+        position = np.full(Z.shape[1], len(columns), dtype=scaled.indices.dtype)
+        position[columns] = np.arange(len(columns))
         landmarks = scipy.sparse.csr_array(
-            (scaled.data, place[scaled.indices], scaled.indptr),
+            (scaled.data, position[scaled.indices], scaled.indptr),
             shape=(Z.shape[0], len(columns) + 1),
         )
-        return cls(width, landmarks, norms / 2, place, Z.dtype)
+        return cls(width, landmarks, norms / 2, position, Z.dtype)
 
     def prepare(self, X: Array) -> Array:
         """Rows (n, c + 1) CSR, in widths, ending in |x|^2/2, which is always stored."""
         scaled = _in_widths(as_csr(X), self.width)
         n, c = X.shape[0], self.landmarks.shape[1] - 1
-        at = self.place[scaled.indices]
+        at = self.position[scaled.indices]
         kept = at < c
         ends = np.zeros(n + 1, dtype=scaled.indptr.dtype)
         np.cumsum(np.bincount(row_of_stored(scaled)[kept], minlength=n) + 1, out=ends[1:])
@@ -181,7 +182,7 @@ class SparseGaussianValues:
         return scipy.sparse.csr_array((data, indices, ends), shape=(n, c + 1))
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """One sparse product, one exponential."""
+        """One sparse product and one exponential."""
         Z, z_norms = self.landmarks[columns, :], self.half_norms[columns]
         x_norms = prepared.data[prepared.indptr[1:] - 1]
         if out is None:
@@ -193,7 +194,7 @@ class SparseGaussianValues:
         return out
 
     def scratch_per_row(self) -> int:
-        """The prepared row, and what its values are made of: sparse, then dense, in float64."""
+        """The prepared row, and sparse and dense products in float64."""
         stored = numbers_per_row(self.landmarks)
         return int((2 * stored + 3 * self.landmarks.shape[0]) * 8 // self.dtype.itemsize)
 
@@ -201,7 +202,7 @@ class SparseGaussianValues:
 def _in_widths(X: Array, width: float) -> Array:
     """Sparse rows in float64 and in units of the width."""
     data = X.data.astype(np.float64) / width
-    # So far out that k is 0 against every landmark; beyond, squares would overflow.
+    # At this distance k is 0 for every landmark; beyond it squares would overflow.
     furthest = float(np.finfo(np.float64).max) ** 0.25
     return with_data(X, np.clip(data, -furthest, furthest, out=data))
 

@@ -1,0 +1,298 @@
+"""Base classes of kernels, the registry by name, stored state, and the median rule for widths.
+
+Kernel
+├── Linear, ArcCosine, SphericalPolynomial     no length scale
+├── AdditiveChi2, Intersection                 no length scale, nonnegative data
+├── SumKernel, ProductKernel                   made of kernels: `RBF() + 2 * Linear()`
+└── WidthKernel                                has a `width`, which may be chosen from data
+    ├── Polynomial, Chi2
+    └── StationaryKernel                       k(x - z), with a spectral measure to sample
+        └── RBF, Laplacian, Cauchy, Matern
+
+Kernels are frozen dataclasses, compared by their parameters. They take arrays of any backend.
+"""
+
+import dataclasses
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi import checks
+from knoi.arrays.backend import Array
+from knoi.arrays.sparse import first_negative
+from knoi.exceptions import InputError, InputTypeError
+from knoi.kernels.landmark import DirectValues, LandmarkValues
+
+WidthRule = Callable[["WidthKernel"], float]
+"""Chooses the width of a kernel without one."""
+
+# Rows of a block of distances in `median_width`.
+_DISTANCE_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A positive semidefinite k(x, z), evaluated between the rows of two arrays."""
+
+    name: ClassVar[str]
+    """Key in `KERNELS` and in model files."""
+
+    nonnegative: ClassVar[bool] = False
+    """Whether the kernel is defined for nonnegative data only."""
+
+    @abstractmethod
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), floats of one dtype, as (n, m)."""
+
+    def at_landmarks(self, Z: Array) -> LandmarkValues:
+        """k(., Z) for fixed landmarks Z (m, d); what depends on Z alone is computed once."""
+        return DirectValues(self, Z)
+
+    @abstractmethod
+    def diag(self, X: Array) -> Array:
+        """k(x, x) for the rows of X (n, d), as (n,)."""
+
+    @property
+    def needs_width(self) -> bool:
+        """Whether a width must be chosen before the kernel can be evaluated."""
+        return False
+
+    def with_width(self, width: float) -> Self:
+        """A copy with this width; in a composite, in every part that has none yet."""
+        raise InputError(
+            f"width={width!r} was given, but the {self.name} kernel has no width. "
+            "Omit it, or use a kernel that has one, e.g. 'rbf'."
+        )
+
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """A suitable width for data like the rows of `sample` (n, d)."""
+        raise InputError(f"the {self.name} kernel has no width to choose. Omit width.")
+
+    def decide_width(self, rule: WidthRule) -> Self:
+        """A copy in which every part without a width gets the one that `rule` returns."""
+        return self
+
+    def check(self, X: Array, *, first_row: int = 0) -> None:
+        """Raise `InputError` if X (n, d) has values for which the kernel is not defined.
+
+        `first_row` is the row number of X[0] in the whole data, for the message.
+        """
+        if not self.nonnegative:
+            return
+        position = first_negative(X)
+        if position is None:
+            return
+        i, j = position
+        raise InputError(
+            f"row {first_row + i}, column {j} has {float(X[i, j]):.6g}, but the {self.name} kernel "
+            "compares histograms and needs nonnegative values. Pass counts or frequencies, or use "
+            "another kernel, e.g. 'rbf'."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The name and the parameters as JSON values; `kernel_from_state` restores the kernel."""
+        parameters = {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"name": self.name, **parameters}
+
+    # Makes NumPy scalars defer to `__rmul__` instead of treating a kernel as an array of objects.
+    __array_ufunc__: ClassVar[None] = None
+
+    def __add__(self, other: object) -> "Kernel":
+        """k1 + k2."""
+        from knoi.kernels.composite import SumKernel  # which imports this module
+
+        return SumKernel((self, other)) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: object) -> "Kernel":
+        """k1 k2, or a kernel times a positive number."""
+        from knoi.kernels.composite import multiplied, scaled
+
+        if isinstance(other, Kernel):
+            return multiplied(self, other)
+        if isinstance(other, numbers.Number):
+            return scaled(self, checks.positive("weight", other))
+        return NotImplemented
+
+    def __rmul__(self, other: object) -> "Kernel":
+        """A positive number times a kernel."""
+        return self * other if isinstance(other, numbers.Number) else NotImplemented
+
+
+@dataclass(frozen=True)
+class WidthKernel(Kernel):
+    """A kernel with a length scale.
+
+    Parameters
+    ----------
+    width : float or None
+        Length scale; None to choose it from data, by `default_width`.
+    """
+
+    width: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.width is None:
+            return
+        if isinstance(self.width, str):
+            raise InputTypeError(
+                f"width={self.width!r} was given to a {self.name} kernel: wanted a number or "
+                "None. Pass a rule such as width='median' to the estimator instead."
+            )
+        object.__setattr__(self, "width", checks.positive("width", self.width))
+
+    @property
+    def needs_width(self) -> bool:
+        """Whether `width` is None."""
+        return self.width is None
+
+    def with_width(self, width: float) -> Self:
+        """A copy with this width."""
+        return dataclasses.replace(self, width=width)
+
+    @abstractmethod
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """A suitable width for data like the rows of `sample` (n, d)."""
+
+    def decide_width(self, rule: WidthRule) -> Self:
+        """A copy with the width that `rule` returns, unless there is one already."""
+        return self.with_width(rule(self)) if self.needs_width else self
+
+    @property
+    def decided_width(self) -> float:
+        """The width as a number; `InputError` if it is None."""
+        if self.width is None:
+            raise InputError(
+                f"the {self.name} kernel has no width yet. Pass one, "
+                f"e.g. {type(self).__name__}(width=1.0), or let the estimator choose it by "
+                "width='median'."
+            )
+        return self.width
+
+
+KERNELS: dict[str, type[Kernel]] = {}
+"""The kernels by name."""
+
+COMPOSITES: dict[str, type[Kernel]] = {}
+"""Sums and products by the name in their state; users write `+` and `*` instead."""
+
+K = TypeVar("K", bound=Kernel)
+
+
+def register(kernel: type[K]) -> type[K]:
+    """Class decorator: add a kernel to `KERNELS` under its name."""
+    KERNELS[kernel.name] = kernel
+    return kernel
+
+
+def resolve(kernel: str | Kernel) -> Kernel:
+    """The kernel for a name, with default parameters; a kernel object is returned unchanged."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str):
+        return _kernel_class(kernel)()
+    given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"{kernel!r}"
+    raise InputTypeError(
+        f"kernel is {given}: wanted a name or a kernel object. "
+        f"Pass one of {_names()}, or an instance such as RBF(width=1.0)."
+    )
+
+
+def kernel_from_state(state: Mapping[str, Any]) -> Kernel:
+    """The kernel with this `state_dict`; `InputError` if the state is not valid."""
+    parameters = dict(state)
+    name = parameters.pop("name", None)
+    composite = COMPOSITES.get(name) if isinstance(name, str) else None
+    kernel = composite or _kernel_class(name)
+    known = {field.name for field in dataclasses.fields(kernel)}
+    if unknown := sorted(map(str, parameters.keys() - known)):
+        raise InputError(
+            f"the {kernel.name} kernel has no parameter {unknown[0]!r}; it has "
+            f"{', '.join(sorted(known)) or 'none'}. The state was altered or is from a newer knoi."
+        )
+    return kernel(**{key: _from_json(value) for key, value in parameters.items()})
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Kernel):
+        return value.state_dict()
+    return [_to_json(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return kernel_from_state(value)
+    return tuple(_from_json(item) for item in value) if isinstance(value, list) else value
+
+
+def _kernel_class(name: object) -> type[Kernel]:
+    if not isinstance(name, str) or name not in KERNELS:
+        raise InputError(f"there is no kernel {name!r}. Pass one of {_names()}.")
+    return KERNELS[name]
+
+
+def _names() -> str:
+    return ", ".join(repr(name) for name in sorted(KERNELS))
+
+
+def default_width(kernel: Kernel, sample: NDArray[Any]) -> float:
+    """A suitable width of `kernel` for data like the rows of `sample` (n, d).
+
+    The median distance between rows for kernels that decay with a distance (RBF, Laplacian,
+    Cauchy, Matern, Chi2), the root mean square length of the rows for Polynomial. The paper takes
+    4000 random rows; time and memory grow with n^2.
+    """
+    return kernel.default_width(sample)
+
+
+def with_default_width(kernel: K, sample: NDArray[Any]) -> K:
+    """A copy of `kernel` with `default_width` wherever it has no width yet.
+
+    Each part of a sum or product follows its own rule; equal parts share the computation.
+    """
+    return kernel.decide_width(cache(lambda part: part.default_width(sample)))
+
+
+class HasDistance(Protocol):
+    """A kernel whose width is measured in a distance between rows."""
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """Distances between the rows of X (n, d) and Z (m, d), as (n, m)."""
+
+
+def median_width(kernel: HasDistance, sample: NDArray[Any]) -> float:
+    """The median of `kernel.distance` over all pairs of rows i < j of `sample` (n, d).
+
+    If more than half of the pairs are at distance 0 (repeated rows), the median of the others.
+    Memory: the n (n - 1) / 2 distances and one block of rows.
+    """
+    n = sample.shape[0]
+    if n < 2:
+        raise InputError(
+            f"the median distance between rows needs at least 2 rows, but got {n}. "
+            "Pass more rows, or the width as a number."
+        )
+    distances = np.empty(n * (n - 1) // 2, dtype=np.result_type(sample.dtype, np.float32))
+    filled = 0
+    for start in range(0, n - 1, _DISTANCE_ROWS):
+        D = kernel.distance(sample[start : start + _DISTANCE_ROWS], sample[start + 1 :])
+        for i, row in enumerate(D[: n - 1 - start]):
+            later = row[i:]  # row start + i against the rows after it
+            distances[filled : filled + later.size] = later
+            filled += later.size
+    median = float(np.median(distances, overwrite_input=True))
+    if median > 0:
+        return median
+    distances.sort()
+    positive = distances[np.searchsorted(distances, 0.0, side="right") :]
+    if positive.size == 0:
+        raise InputError(
+            f"all {n} sampled rows are identical, so no width can be chosen from them. "
+            "Pass the width as a number, or check the data: a constant view has no correlations."
+        )
+    return float(np.median(positive, overwrite_input=True))
