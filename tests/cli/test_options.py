@@ -71,3 +71,9 @@ def test_auto_is_linear_for_the_linear_kernel_unless_other_options_need_knoi():
     assert options.resolve_method("auto", {"kernel": "linear", "seed": 0}) == "linear"
     assert options.resolve_method("auto", {"kernel": "linear", "epochs": 1}) == "knoi"
     assert options.resolve_method("fourier", {"kernel": "linear"}) == "fourier"
+
+
+def test_a_method_needs_one_entry(run, monkeypatch):
+    monkeypatch.setitem(options.METHODS, "deep", options.Method("LinearCCA", regs=(0.0, 1.0)))
+    assert run("fit", "X.npy", "Y.npy", "-o", "m.knoi", "--method", "deep", "-q").code == 0
+    assert "--method deep" in run("tune", "X.npy", "Y.npy", "-k", "2", "--method", "deep").out

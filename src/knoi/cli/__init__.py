@@ -1,4 +1,4 @@
-"""WHAT A PERSON TYPES: the command `knoi`. Reads options, calls the library, shows results."""
+"""The command line: `knoi fit`, `knoi score` and the other commands, from files to files."""
 
 from knoi.cli.program import app, main
 
