@@ -17,7 +17,7 @@ from knoi.solvers import noi
 from knoi.solvers.noi import KNOIUpdate
 
 # Small enough that even small maps have blocks to share among workers.
-noi.BLOCK_COLUMNS = 16
+noi.TILE_COLUMNS = 16
 
 
 def say(*words):

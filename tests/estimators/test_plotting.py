@@ -219,7 +219,7 @@ def test_undone_steps_are_marked(stochastic, tmp_path):
     model = load(tmp_path / "m.knoi")
     model.history_["rolled_back"][0] = True
     axes = model.plot_learning_curve()
-    assert lines(axes)["step undone"].get_xdata()[0] == model.history_["samples"][0]
+    assert lines(axes)["rolled back"].get_xdata()[0] == model.history_["samples"][0]
     assert len(lines(axes)["minibatch"].get_xdata()) == len(model.history_["samples"]) - 1
 
 

@@ -78,7 +78,7 @@ def run(rule, weights, minibatches):
 def test_steps_are_the_formulas(
     n_blocks, keep, ridge, engine, backend, maps, minibatches, monkeypatch
 ):
-    monkeypatch.setattr(noi, "BLOCK_COLUMNS", 5)
+    monkeypatch.setattr(noi, "TILE_COLUMNS", 5)
     monkeypatch.setattr(noi, "TILE_ROWS", 16)
     U, V = start(maps, minibatches[0])
     sizes = (DecayingStepSize(0.3, 6.0), DecayingStepSize(0.3, 6.0))
@@ -202,7 +202,7 @@ def test_weights_that_outgrow_the_constraint_are_no_place_to_go_back_to(maps, mi
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_part_of_the_gradient_is_that_part(keep, engine, two_views, monkeypatch):
-    monkeypatch.setattr(noi, "BLOCK_COLUMNS", 4)
+    monkeypatch.setattr(noi, "TILE_COLUMNS", 4)
     X, _ = two_views
     sparse = scipy.sparse.csr_array(X * (X > 0.5))
     R = np.random.default_rng(0).standard_normal((200, 2))

@@ -80,7 +80,7 @@ def assert_close(found, want, rtol):
 @pytest.mark.parametrize("blocks", ["one block", "many blocks"])
 def test_steps_are_algorithm_1(blocks, keep, rho, engine, backend, maps, minibatches, monkeypatch):
     if blocks == "many blocks":
-        monkeypatch.setattr(noi, "BLOCK_COLUMNS", 5)
+        monkeypatch.setattr(noi, "TILE_COLUMNS", 5)
         monkeypatch.setattr(noi, "TILE_ROWS", 16)
     U, V = start(maps)
     rule = published(maps, backend, engine, keep=keep, rho=rho)

@@ -119,7 +119,7 @@ def naive_low_rank(S, q, pace):
 
 
 def test_low_rank_is_its_formula(backend, engine, rows, monkeypatch):
-    monkeypatch.setattr(precondition, "BLOCK_COLUMNS", 32)
+    monkeypatch.setattr(precondition, "SUBSAMPLE_COLUMNS", 32)
     features = fourier(rows, 150)  # 400 rows are too few for all eigenvectors
     S = covariance(features, rows)
     values = np.sort(np.linalg.eigvalsh(S))[::-1]

@@ -26,7 +26,7 @@ from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve
 from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned
 from knoi.solvers.loop import OptimizerState, at_rest
-from knoi.solvers.noi import BLOCK_COLUMNS, largest_curvature, project_batch
+from knoi.solvers.noi import TILE_COLUMNS, largest_curvature, project_batch
 from knoi.solvers.precondition import plain
 
 
@@ -261,4 +261,4 @@ def total_variance(features: FeatureMap, rows: Array, setup: Setup) -> float:
     def of_block(columns: slice) -> float:
         return float(xp.sum(xp.var(features.block(prepared, columns), axis=0)))
 
-    return sum(setup.engine.map(of_block, features.slices(BLOCK_COLUMNS)))
+    return sum(setup.engine.map(of_block, features.slices(TILE_COLUMNS)))

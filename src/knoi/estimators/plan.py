@@ -15,7 +15,7 @@ from knoi.features.approximations import DENSE, FITS, numbers_kept
 from knoi.features.choice import choose
 from knoi.kernels import Kernel
 from knoi.solvers import warm_start
-from knoi.solvers.noi import BLOCK_COLUMNS, TILE_ROWS
+from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS
 from knoi.solvers.precondition import Columns, LowRank
 
 logger = logging.getLogger("knoi")
@@ -139,7 +139,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
     batch += 6 * 8 * batch_size * directions
-    tile = min(TILE_ROWS, batch_size) * min(BLOCK_COLUMNS, max(rank))
+    tile = min(TILE_ROWS, batch_size) * min(TILE_COLUMNS, max(rank))
     scratch = 3 * sizes.n_workers * tile * sizes.itemsize
     needed = held + batch + scratch
     if precondition != (None, None):

@@ -35,7 +35,7 @@ from knoi.solvers.precondition import Preconditioner, plain
 # On a CPU one worker computes this many features at a time, of this many rows where they are not
 # kept: few enough to stay in the shared cache through product, cosine and projection, enough for
 # BLAS to run at full speed.
-BLOCK_COLUMNS = 1024
+TILE_COLUMNS = 1024
 TILE_ROWS = 1024
 # Fewer columns of a gradient than this are not worth another worker.
 MIN_COLUMNS_PER_WORKER = 16
@@ -58,7 +58,7 @@ class MinibatchFeatures:
         self._backend = backend
         on_cpu = backend.is_numpy
         self._tile_rows = TILE_ROWS if on_cpu and not keep else batch_size
-        block = BLOCK_COLUMNS if on_cpu else 8 * BLOCK_COLUMNS
+        block = TILE_COLUMNS if on_cpu else 8 * TILE_COLUMNS
         self._widest = max(block, features.grain)
         self._blocks = features.slices(self._widest)
         self._rows_kept = batch_size if keep else 0

@@ -22,7 +22,7 @@ from knoi.features import FeatureMap
 # Rows of the subsample for each eigenvector taken from it: beyond, they are its noise.
 SAMPLE_PER_VECTOR = 10
 # Features made at a time of all rows of the subsample.
-BLOCK_COLUMNS = 4096
+SUBSAMPLE_COLUMNS = 4096
 # Rows of the subsample of a large map.
 SAMPLE_ROWS = 4000
 
@@ -178,7 +178,7 @@ class LowRank:
             q = int(np.sum(values > max(pace, np.finfo(backend.dtype).eps * values[0])))
             return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
 
-        blocks = features.slices(BLOCK_COLUMNS)
+        blocks = features.slices(SUBSAMPLE_COLUMNS)
         own = is_sparse(sample) and features.is_identity  # the rows are the features
         if own:
             gram = _centred_gram(sample)
