@@ -1,6 +1,7 @@
 """Fixtures every numeric test shares: one backend after the other, and small paired views."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +41,18 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip(f"no real data sets at {folder}: set KNOI_DATA to where they are")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, or another that is installed; headless, one for all tests."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip(f"no browser ({', '.join(names)}): apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()

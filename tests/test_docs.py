@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +25,7 @@ from matplotlib import pyplot as plt
 
 PROJECT = Path(__file__).parents[1]
 DOCS = PROJECT / "docs"
-DOCUMENTS = sorted([*PROJECT.glob("*.md"), *DOCS.glob("**/*.md")])
+DOCUMENTS = sorted([*PROJECT.glob("*.md"), *DOCS.glob("**/*.md"), PROJECT / "benchmarks/README.md"])
 FENCED = re.compile(r"^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 # `print(...)  # about 4.5, of 5`: what follows "about" is checked.
 ABOUT = re.compile(r"^( *)print\((.*)\)  # about (-?\d+(?:\.\d+)?).*$", re.MULTILINE)
@@ -101,7 +103,9 @@ def anchors(document):
     return made | set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(PROJECT).as_posix()
+)
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text_of(document))):
         if target.startswith(("https://", "http://")):
@@ -111,6 +115,27 @@ def test_links_lead_somewhere(document):
         assert file.exists(), f"{document.name} links to {target}, which is not there"
         if anchor:
             assert anchor in anchors(file), f"no heading for {target}"
+
+
+def test_the_site_works_from_disk(browser, tmp_path, monkeypatch):
+    """Pages opened as files load nothing from the network, can be searched, and fit the screen."""
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=PROJECT, check=True)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    for name in ("benchmarks", "feature_maps", "api/estimators", "index"):
+        page.goto((tmp_path / f"{name}.html").as_uri())
+        too_wide = "t => t.scrollWidth > document.querySelector('.md-content').clientWidth"
+        tables = "[...document.querySelectorAll('.md-typeset table')]"
+        assert not page.evaluate(f"{tables}.some({too_wide})"), name
+    page.click("input.md-search__input")
+    page.keyboard.type("landmarks")
+    page.wait_for_selector(".md-search-result__item")
+    assert "landmarks" in page.inner_text(".md-search-result__list").lower()
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    page.close()
 
 
 def test_every_command_kernel_and_extra_is_documented():
@@ -133,10 +158,11 @@ def test_the_api_pages_describe_every_public_name():
         module, _, own = name.rpartition(".")
         shown.append(getattr(import_module(module), own))
     public = [getattr(knoi, name) for name in knoi.__all__]
-    for module in ("metrics", "exceptions"):
-        loaded = import_module(f"knoi.{module}")
-        names = getattr(loaded, "__all__", [n for n in vars(loaded) if n[0].isupper()])
-        public += [getattr(loaded, name) for name in names]
+    errors = vars(import_module("knoi.exceptions")).values()
+    public += [one for one in errors if isinstance(one, type) and issubclass(one, Exception)]
+    for module in ("knoi.metrics", "knoi.datasets"):
+        loaded = import_module(module)
+        public += [getattr(loaded, name) for name in loaded.__all__]
     kernels = import_module("knoi.kernels")
     public += [*kernels.KERNELS.values(), kernels.SumKernel, kernels.ProductKernel]
     features = import_module("knoi.features")

@@ -1,6 +1,4 @@
-"""A real browser, and what reports are made from."""
-
-import shutil
+"""The pages that the browser opens."""
 
 import numpy as np
 import pytest
@@ -8,21 +6,6 @@ import pytest
 from knoi import KNOI
 from knoi.datasets import endless_digits
 from knoi.report import model_report
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium or Chrome, headless, shared by all tests."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        pytest.skip(f"no browser ({', '.join(names)}): apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="session")
