@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+import knoi.data.csv
 from knoi.arrays.backend import numpy_backend, torch_backend
 
 # Examples are drawn the same way every time: a failure in CI is a failure here.
@@ -32,6 +33,20 @@ def two_views():
     for view in (X, Y):
         view.setflags(write=False)
     return X, Y
+
+
+@pytest.fixture
+def csv_conversions(monkeypatch):
+    """The paths of the CSV files converted during the test, one entry per conversion."""
+    paths = []
+    convert = knoi.data.csv._convert
+
+    def counted(layout, dtype, label):
+        paths.append(layout.path)
+        return convert(layout, dtype, label)
+
+    monkeypatch.setattr("knoi.data.csv._convert", counted)
+    return paths
 
 
 @pytest.fixture(scope="session")

@@ -175,7 +175,7 @@ def _search(
                 "in that range."
             )
         project = fitted.transform if source == "x" else fitted.transform_y
-        queries = project(CheckedView(ours, asked).rows(np.asarray(rows, dtype=np.int64)))
+        queries = project(CheckedView(ours, asked).take(np.asarray(rows, dtype=np.int64)))
         gallery = np.concatenate([Z for _, Z in projected_pieces(fitted, theirs, searched)])
     finally:
         for view in views:

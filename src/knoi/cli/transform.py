@@ -117,7 +117,7 @@ def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
     checked = CheckedView(view, side)
     rows = max(1, min(PIECE_ROWS, PIECE_BYTES // view.row_bytes))
     for start in range(0, view.n_rows, rows):
-        chunk = checked.run(start, min(start + rows, view.n_rows))
+        chunk = checked.read(start, min(start + rows, view.n_rows))
         check_domain(side, projection.features.kernel, chunk, start)
         yield start, project(chunk)
 

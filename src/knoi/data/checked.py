@@ -23,7 +23,7 @@ _SEARCH_BYTES = 2**24
 class RowRuns:
     """A set of rows of a table: sorted, disjoint runs `starts[k]:stops[k]`.
 
-    Row i *of the set* is the i-th row in sorted order; two runs that touch are one.
+    Row i *of the set* is the i-th row in sorted order. Adjacent runs are merged.
     """
 
     starts: Rows  # (k,)
@@ -43,7 +43,7 @@ class RowRuns:
 
     @classmethod
     def joined(cls, starts: Rows, stops: Rows) -> Self:
-        """Sorted, disjoint runs, some of which may touch or be empty."""
+        """Sorted, disjoint runs, some of which may be adjacent or empty."""
         filled = stops > starts
         starts, stops = starts[filled], stops[filled]
         apart = starts[1:] != stops[:-1]
@@ -57,14 +57,14 @@ class RowRuns:
 
     @property
     def n_rows(self) -> int:
-        """How many rows the set has."""
+        """Number of rows in the set."""
         return int(self.offsets[-1])
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def rows(self) -> Rows:
-        """All row numbers, sorted: 8 bytes a row."""
+        """All row numbers, sorted; 8 bytes per row."""
         return self.locate(np.arange(self.n_rows, dtype=np.int64))
 
     def locate(self, members: Rows) -> Rows:
@@ -85,19 +85,19 @@ class RowRuns:
         return RowRuns(starts, stops)
 
     def select(self, members: "RowRuns") -> "RowRuns":
-        """A set of rows of this set, as rows of the table."""
+        """A subset, given as rows of this set, as rows of the table."""
         if not len(members):
             return members
-        # The runs of `members` are cut wherever a run of this set ends inside them.
+        # The runs of `members` are split wherever a run of this set ends inside them.
         run = np.searchsorted(members.starts, self.offsets, side="right") - 1
         inside = (run >= 0) & (self.offsets < members.stops[np.maximum(run, 0)])
-        cuts = np.union1d(members.starts, self.offsets[inside])
+        splits = np.union1d(members.starts, self.offsets[inside])
         ends: Rows = np.minimum(
-            members.stops[np.searchsorted(members.starts, cuts, side="right") - 1],
-            self.offsets[np.searchsorted(self.offsets, cuts, side="right")],
+            members.stops[np.searchsorted(members.starts, splits, side="right") - 1],
+            self.offsets[np.searchsorted(self.offsets, splits, side="right")],
         )
-        starts = self.locate(cuts)
-        return RowRuns.joined(starts, starts + (ends - cuts))
+        starts = self.locate(splits)
+        return RowRuns.joined(starts, starts + (ends - splits))
 
     def complement(self, n_rows: int) -> "RowRuns":
         """The other rows of a table of `n_rows` rows."""
@@ -132,68 +132,68 @@ def random_runs(n_rows: int, count: int, run_rows: int, rng: np.random.Generator
 
 
 class CheckedView:
-    """A `ViewSource` under its name ("X" or "Y"), for reading that ends in numbers to trust.
+    """A `ViewSource` whose rows are checked to be finite, with its name ("X" or "Y") for messages.
 
-    Threads may read at the same time: a source is asked by one of them at a time.
+    Threads may read at the same time: the source itself is called by one of them at a time.
     """
 
     def __init__(self, source: ViewSource, name: str) -> None:
         self.source = source
         self.name = name
-        self.reading = threading.Lock()  # held while the source is asked
+        self.reading = threading.Lock()  # held while the source reads
         self._table = _storage(source)
 
     @property
     def indexable(self) -> bool:
-        """True when `rows` costs no more than copying the rows: the view is an array in memory."""
+        """True if `take` costs no more than copying the rows: the view is an array in memory."""
         return self._table is not None
 
     def bytes_on(self, backend: Backend) -> int:
-        """Bytes of a row once it is where `backend` has it, in its precision."""
+        """Bytes per row as an array of `backend`, in its precision."""
         if self.source.sparse and backend.is_numpy:
-            # The numbers may grow, the places stay as they are: no more than this.
+            # An upper bound: the values may need a wider dtype, the indices do not.
             grown = max(1.0, backend.itemsize / self.source.dtype.itemsize)
             return int(self.source.row_bytes * grown)
         return self.source.n_cols * backend.itemsize
 
-    def run(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         """Rows `start:stop`; may be a read-only view of the source's memory."""
         with self.reading:
             rows = self.source.read(start, stop)
         check_finite(rows, self.name, start, self.source.column_names)
         return rows
 
-    def runs(self, runs: RowRuns) -> Array:
-        """The rows of a set, in order, by one read a run."""
+    def read_runs(self, runs: RowRuns) -> Array:
+        """The rows of a set, in order, with one read per run."""
         if len(runs) == 1:
-            return self.run(int(runs.starts[0]), int(runs.stops[0]))
+            return self.read(int(runs.starts[0]), int(runs.stops[0]))
         if self._table is not None:
-            return self.rows(runs.rows())
+            return self.take(runs.rows())
         if self.source.sparse and len(runs):
             limits = zip(runs.starts.tolist(), runs.stops.tolist(), strict=True)
-            return stack([self.run(start, stop) for start, stop in limits])
+            return stack([self.read(start, stop) for start, stop in limits])
         if self.source.sparse:
             return self.source.read(0, 0)
         table = np.empty((runs.n_rows, self.source.n_cols), dtype=self.source.dtype)
         for k in range(len(runs)):
-            table[runs.offsets[k] : runs.offsets[k + 1]] = self.run(
+            table[runs.offsets[k] : runs.offsets[k + 1]] = self.read(
                 int(runs.starts[k]), int(runs.stops[k])
             )
         return table
 
-    def rows(self, rows: Rows) -> Array:
+    def take(self, rows: Rows) -> Array:
         """The given rows, in the order given, in a fresh array."""
         if self._table is None:
-            distinct, place = np.unique(rows, return_inverse=True)
-            return gather(self.runs(RowRuns.from_rows(distinct)), place)
+            distinct, index = np.unique(rows, return_inverse=True)
+            return gather(self.read_runs(RowRuns.from_rows(distinct)), index)
         gathered = gather(self._table, rows)
         bad: int | None = None
         try:
             check_finite(gathered, self.name, 0, self.source.column_names)
         except NonFiniteError:
-            bad = first_bad_row(gathered)
+            bad = _first_bad_row(gathered)
         if bad is not None:
-            # The first error named a place in `gathered`; this one names the row of the view.
+            # The first error named a row of `gathered`; this one names the row of the view.
             check_finite(
                 gathered[bad : bad + 1], self.name, int(rows[bad]), self.source.column_names
             )
@@ -206,15 +206,15 @@ def gather(table: Array, rows: Rows) -> Array:
 
 
 def _storage(source: ViewSource) -> Array | None:
-    """The source's own memory as one array, where it has such; nothing is copied to find out."""
+    """The source's own memory as one array, if it has one; nothing is copied to find out."""
     if not source.random_access:
         return None
-    # The same rows read twice lie in one place only if they are the source's own memory; two rows
-    # tell a table whose rows are apart (it is copied on reading), one would not.
+    # The same rows read twice share memory only if it is the source's own. Two rows are read,
+    # because one row of a strided table, which is copied on reading, is contiguous.
     stop = min(2, source.n_rows)
     if source.sparse:
         while (first := source.read(0, stop)).nnz == 0 and stop < source.n_rows:
-            stop = min(2 * stop, source.n_rows)  # where nothing is stored nothing is shared
+            stop = min(2 * stop, source.n_rows)  # empty rows share no memory
         shared = np.may_share_memory(first.data, source.read(0, stop).data)
         return source.read(0, source.n_rows) if shared or first.nnz == 0 else None
     first, again = (source.read(0, stop) for _ in range(2))
@@ -222,16 +222,16 @@ def _storage(source: ViewSource) -> Array | None:
 
 
 def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
-    """Rows of a view, numbered from 0. Values that are not finite are refused by their own row.
+    """Some rows of a view as a view, numbered from 0; errors name the row of the whole view.
 
-    The view is borrowed: closing the part leaves it open.
+    Closing the part leaves the whole view open.
     """
     source = view.source
     return RowSource(
         view.name,
         shape=(rows.n_rows, source.n_cols),
         dtype=source.dtype,
-        fetch=lambda start, stop: view.runs(rows.part(start, stop)),
+        fetch=lambda start, stop: view.read_runs(rows.part(start, stop)),
         random_access=False,
         column_names=source.column_names,
         stored_bytes=source.row_bytes * rows.n_rows if source.sparse else None,
@@ -241,23 +241,22 @@ def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
 def check_finite(
     rows: Array, name: str, first_row: int, column_names: Sequence[str] | None
 ) -> None:
-    """Refuse NaN and infinite values.
+    """Raise if a value is NaN or infinite.
 
     Parameters
     ----------
     rows : ndarray or csr_array of shape (n, d)
-        Rows as they were read.
     name : str
-        The view, for the message.
+        What the message calls the view.
     first_row : int
-        Number of `rows[0]` in the view.
+        Row number of `rows[0]` in the view.
     column_names : sequence of str or None
-        Names of the columns, where the view has them.
+        Names of the columns, if the view has them.
 
     Raises
     ------
     NonFiniteError
-        Naming the first offending value by view, row and column.
+        Names the view, row and column of the first such value.
     """
     if _surely_finite(rows.data if is_sparse(rows) else rows):
         return
@@ -265,8 +264,8 @@ def check_finite(
         bad = np.flatnonzero(~np.isfinite(rows.data))
         if len(bad):
             row, column = stored_position(rows, int(bad[0]))
-            place = describe_cell(first_row + row, column, column_names)
-            raise _non_finite(rows.data[bad[0]], name, place)
+            cell = describe_cell(first_row + row, column, column_names)
+            raise _non_finite(rows.data[bad[0]], name, cell)
         return
     step = max(1, _SEARCH_BYTES // max(1, rows.shape[1] * rows.itemsize))
     for start in range(0, len(rows), step):
@@ -280,8 +279,8 @@ def check_finite(
             )
 
 
-def first_bad_row(rows: Array) -> int:
-    """The first row that holds NaN or infinity; there must be one."""
+def _first_bad_row(rows: Array) -> int:
+    """The first row with NaN or infinity; there must be one."""
     if is_sparse(rows):
         return stored_position(rows, int(np.argmin(np.isfinite(rows.data))))[0]
     return int(np.argmin(np.isfinite(rows).all(axis=1)))
@@ -292,20 +291,20 @@ def _surely_finite(values: NDArray[Any]) -> bool:
         return True
     if values.dtype.char not in "fd":
         return False
-    # A sum of squares is finite only if every value is, and BLAS has it in one pass at the speed of
-    # memory. The reverse does not hold (large values overflow): then search.
+    # A sum of squares is finite only if every value is, and BLAS computes it at the speed of
+    # memory. The converse does not hold (large values overflow): then search.
     flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.dot(flat, flat)))
 
 
-def _non_finite(value: Any, name: str, place: str) -> NonFiniteError:
+def _non_finite(value: Any, name: str, cell: str) -> NonFiniteError:
     if np.isnan(value):
         return NonFiniteError(
-            f"{name} has NaN at {place}: CCA needs complete rows. Drop the row or impute the value "
+            f"{name} has NaN at {cell}: CCA needs complete rows. Drop the row or impute the value "
             "(e.g. sklearn.impute.SimpleImputer) before fitting."
         )
     return NonFiniteError(
-        f"{name} has {value} at {place}: CCA needs finite values. Drop the row or clip the value "
+        f"{name} has {value} at {cell}: CCA needs finite values. Drop the row or clip the value "
         "(e.g. numpy.clip) before fitting."
     )

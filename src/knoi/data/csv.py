@@ -62,8 +62,7 @@ class _Layout:
     names: tuple[str, ...] | None  # of all columns; None if the file has no header
     first_row: tuple[str, ...]
     n_skipped: int  # lines before the first row
-    n_characters: int  # of the header and the first row
-    columns: tuple[int, ...] = ()  # positions of the chosen columns; may repeat
+    columns: tuple[int, ...]  # positions of the chosen columns; may repeat
 
     @property
     def n_cols(self) -> int:
@@ -133,7 +132,7 @@ def read_lines(path: Path, selector: str | None, label: str) -> NDArray[np.str_]
 
 def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
     delimiter = _delimiter(path)
-    rows, n_lines, n_characters = _first_rows(path, delimiter)
+    rows, n_lines = _first_rows(path, delimiter)
     if not rows:
         raise SourceFormatError(f"{label} is empty. Write rows of numbers to it.")
     if _is_data(rows[0]):
@@ -149,7 +148,7 @@ def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
         if any("\ufffd" in name or "\0" in name for name in names):
             raise SourceFormatError(f"{label}: its first line is not UTF-8 text. Save it in UTF-8.")
     columns = _choose_positions(names, len(names or first_row), selector, label)
-    return _Layout(path, delimiter, names, first_row, n_skipped, n_characters, columns)
+    return _Layout(path, delimiter, names, first_row, n_skipped, columns)
 
 
 def _choose_positions(
@@ -175,40 +174,32 @@ def _delimiter(path: Path) -> str:
     if path.name.lower().removesuffix(".gz").endswith(".tsv"):
         return "\t"
     try:
-        rows, _, _ = _first_rows(path, ";")
+        rows, _ = _first_rows(path, ";")
     except csv.Error:  # a line without semicolons can be longer than a value may be
         return ","
     # A semicolon in the first line alone is part of a name.
     return ";" if rows and all(len(row) > 1 for row in rows) else ","
 
 
-def _first_rows(path: Path, delimiter: str) -> tuple[list[tuple[str, ...]], int, int]:
-    """Up to two rows that are not blank, the lines up to the end of the first, all characters."""
-    rows: list[tuple[str, ...]] = []
-    n_lines = n_characters = 0
+def _first_rows(path: Path, delimiter: str) -> tuple[list[tuple[str, ...]], int]:
+    """Up to two rows that are not blank, and the number of lines up to the end of the first."""
     with closing(_open_text(path)) as text:
-
-        def lines() -> Iterator[str]:
-            nonlocal n_characters
-            for line in text:
-                n_characters += len(line)
-                yield line
-
-        reader = csv.reader(lines(), delimiter=delimiter)
-        for row in reader:
-            if row:
-                rows.append(tuple(row))
-                if len(rows) == 2:
-                    break
-                n_lines = reader.line_num
-    return rows, n_lines, n_characters
+        reader = csv.reader(text, delimiter=delimiter)
+        filled = (tuple(row) for row in reader if row)
+        first = list(islice(filled, 1))
+        n_lines = reader.line_num
+        return first + list(islice(filled, 1)), n_lines
 
 
 def _open_text(path: Path) -> TextIO:
     # Line ends are left to the parser. Bytes that are not UTF-8 matter only where they are used.
-    is_gzip = path.suffix.lower() == ".gz"
-    open_file: Callable[..., TextIO] = gzip.open if is_gzip else open  # type: ignore[assignment]
-    return open_file(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    open_file: Callable[..., Any] = gzip.open if _is_gzip(path) else open
+    text: TextIO = open_file(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    return text
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def _is_data(row: Iterable[str]) -> bool:
@@ -270,15 +261,16 @@ def _arrow_batches(layout: _Layout, kind: Any) -> Iterator[Any]:
     arrow_csv = require("pyarrow.csv", "io", "reading CSV")
     chosen = [str(column) for column in dict.fromkeys(layout.columns)]
     smallest, largest = _BLOCK_BYTES
-    compression = "gzip" if layout.path.suffix.lower() == ".gz" else None
+    row_bytes = sum(len(text) + 1 for text in (*(layout.names or ()), *layout.first_row))
+    compression = "gzip" if _is_gzip(layout.path) else None
     with (
         pa.input_stream(str(layout.path), compression=compression) as stream,
         arrow_csv.open_csv(
             stream,
             read_options=arrow_csv.ReadOptions(
                 block_size=max(
-                    min(max(smallest, _BLOCK_ROWS * layout.n_characters), largest),
-                    _NUMBER_BYTES * layout.n_cols + 4 * layout.n_characters,
+                    min(max(smallest, _BLOCK_ROWS * row_bytes), largest),
+                    _NUMBER_BYTES * layout.n_cols + 4 * row_bytes,
                 ),
                 skip_rows=layout.n_skipped,
                 column_names=[str(column) for column in range(layout.n_cols)],

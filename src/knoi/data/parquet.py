@@ -6,7 +6,7 @@ A column of numbers is one feature; a column of lists is as many features as the
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class _Column:
 
     name: str
     dtype: np.dtype[Any]
-    lengths: tuple[int, ...]  # of the lists in it, outermost first; () for a plain number
+    lengths: tuple[int, ...]  # of its lists, outermost first; () for a plain number
 
     @property
     def width(self) -> int:
@@ -46,58 +46,51 @@ class _Column:
 
     @property
     def feature_names(self) -> list[str]:
-        """The column's name, with a position where it becomes several features."""
+        """The column's name, with an index if it becomes several features."""
         return [
             self.name + "".join(f"[{index}]" for index in indices)
             for indices in np.ndindex(*self.lengths)
         ]
 
 
-@dataclass(frozen=True)
 class _Layout:
-    """Where each column of a table goes in the matrix of a view."""
+    """The columns of a table as the features of a view."""
 
-    label: str
-    columns: tuple[_Column, ...]
+    def __init__(self, label: str, columns: list[_Column]) -> None:
+        self.label = label
+        self.columns = columns
+        self.names = list(dict.fromkeys(column.name for column in columns))  # to read, each once
+        self.n_cols = sum(column.width for column in columns)
+        self.dtype = common_dtype(column.dtype for column in columns)
+        self.feature_names = tuple(name for column in columns for name in column.feature_names)
 
-    @property
-    def names(self) -> list[str]:
-        """Columns to read, each once."""
-        return list(dict.fromkeys(column.name for column in self.columns))
-
-    @property
-    def n_cols(self) -> int:
-        """Features of all columns together."""
-        return sum(column.width for column in self.columns)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """One dtype that holds every column."""
-        return common_dtype(column.dtype for column in self.columns)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of all features, in order."""
-        return tuple(name for column in self.columns for name in column.feature_names)
-
-    def fill(self, rows: NDArray[Any], batch: Any, first_row: int) -> None:
-        """Write a record batch that starts at row `first_row` of the view into `rows`."""
-        place = 0
-        for column in self.columns:
-            values = _flat_values(self.label, column, batch.column(column.name), first_row)
-            rows[:, place : place + column.width] = values.reshape(len(rows), column.width)
-            place += column.width
+    def rows(self, n_rows: int, batches: Iterable[Any], first_row: int) -> NDArray[Any]:
+        """`n_rows` rows from record batches; the first is row `first_row` of the view."""
+        rows = np.empty((n_rows, self.n_cols), dtype=self.dtype)
+        start = 0
+        for batch in batches:
+            stop, left = start + len(batch), 0
+            for column in self.columns:
+                array = batch.column(column.name)
+                values = _flat_values(self.label, column, array, first_row + start)
+                right = left + column.width
+                rows[start:stop, left:right] = values.reshape(len(batch), column.width)
+                left = right
+            start = stop
+        if start != n_rows:
+            raise ValueError(f"a row group has {start} rows instead of {n_rows}")
+        return rows
 
 
 @dataclass(frozen=True)
 class _RowGroup:
-    """One row group of one file, and the rows of the view it holds."""
+    """One row group of a file, and the rows of the view it holds."""
 
     path: Path
+    metadata: Any  # of the file
     index: int
     start: int
     stop: int
-    may_hold_nulls: bool
 
 
 def open_parquet(path: Path, selector: str | None, label: str) -> RowSource:
@@ -111,7 +104,11 @@ def open_parquet(path: Path, selector: str | None, label: str) -> RowSource:
         check_shape(label, (groups[-1].stop if groups else 0, len(names)))
         layout = _plan_layout(label, schema, names, lambda lists: _first_row(groups[0], lists))
     rows = _ParquetRows(layout, groups)
-    source = RowSource(
+    # The footers tell where nulls are: they are an error now, not in the middle of a pass.
+    for group in groups:
+        if _may_hold_nulls(group, set(names)):
+            rows.fetch(group.start, group.start + 1)
+    return RowSource(
         label,
         shape=(groups[-1].stop, layout.n_cols),
         dtype=layout.dtype,
@@ -120,15 +117,6 @@ def open_parquet(path: Path, selector: str | None, label: str) -> RowSource:
         column_names=layout.feature_names,
         release=rows.close,
     )
-    try:
-        # The footers tell where nulls are: refuse them now, not in the middle of a pass.
-        for group in groups:
-            if group.may_hold_nulls:
-                source.read(group.start, group.start + 1)
-    except BaseException:
-        source.close()
-        raise
-    return source
 
 
 def read_parquet(path: Path, selector: str | None, label: str) -> NDArray[Any]:
@@ -140,25 +128,18 @@ def read_parquet(path: Path, selector: str | None, label: str) -> NDArray[Any]:
 
 
 def open_arrow_table(data: Any, label: str) -> RowSource:
-    """A `pyarrow.Table` in memory, with the same columns allowed as in Parquet."""
+    """A `pyarrow.Table` in memory; the same types of columns as in Parquet."""
     names = _select_columns(label, data.schema, None)
     check_shape(label, (data.num_rows, len(names)))
     table = data.select(names)
     layout = _plan_layout(label, table.schema, names, lambda lists: table.select(lists).slice(0, 1))
-
-    def fetch(start: int, stop: int) -> NDArray[Any]:
-        rows = np.empty((stop - start, layout.n_cols), dtype=layout.dtype)
-        place = 0
-        for batch in table.slice(start, stop - start).to_batches():
-            layout.fill(rows[place : place + len(batch)], batch, first_row=start + place)
-            place += len(batch)
-        return rows
-
     return RowSource(
         label,
         shape=(table.num_rows, layout.n_cols),
         dtype=layout.dtype,
-        fetch=fetch,
+        fetch=lambda start, stop: layout.rows(
+            stop - start, table.slice(start, stop - start).to_batches(), start
+        ),
         random_access=True,
         column_names=layout.feature_names,
     )
@@ -167,7 +148,7 @@ def open_arrow_table(data: Any, label: str) -> RowSource:
 class _ParquetRows:
     """Rows of Parquet files; keeps the last decoded row group, so that reads in order decode once.
 
-    A lock makes it usable from a prefetch thread and its consumer at once.
+    A lock allows a prefetch thread and its consumer to read at the same time.
     """
 
     def __init__(self, layout: _Layout, groups: Sequence[_RowGroup]) -> None:
@@ -175,11 +156,10 @@ class _ParquetRows:
         self._groups = groups
         self._starts = [group.start for group in groups]
         self._lock = threading.Lock()
-        self._open_file: tuple[Path, Any] | None = None
         self._decoded: tuple[_RowGroup, NDArray[Any]] | None = None
 
     def fetch(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows of a valid, non-empty range, in memory of their own."""
+        """Rows of a valid, non-empty range, in fresh memory."""
         rows = np.empty((stop - start, self._layout.n_cols), dtype=self._layout.dtype)
         with self._lock:
             for group in self._groups[bisect_right(self._starts, start) - 1 :]:
@@ -193,49 +173,34 @@ class _ParquetRows:
         return rows
 
     def close(self) -> None:
-        """Close the file held open and forget the decoded rows."""
+        """Free the decoded rows."""
         with self._lock:
             self._decoded = None
-            if self._open_file is not None:
-                self._open_file[1].close()
-                self._open_file = None
 
     def _decode(self, group: _RowGroup) -> NDArray[Any]:
-        if self._decoded is not None and self._decoded[0] == group:
+        if self._decoded is not None and self._decoded[0] is group:
             return self._decoded[1]
         self._decoded = None  # freed before the next one is made: one row group at a time
         layout = self._layout
-        n_rows = group.stop - group.start
-        rows = np.empty((n_rows, layout.n_cols), dtype=layout.dtype)
-        batch_rows = max(1, _BATCH_BYTES // max(1, rows.itemsize * layout.n_cols))
-        place = 0
-        with wrap_parse_errors(f"{layout.label} (file {group.path.name!r})", "Parquet"):
-            for batch in self._file(group.path).iter_batches(
-                batch_size=batch_rows, row_groups=[group.index], columns=layout.names
-            ):
-                layout.fill(rows[place : place + len(batch)], batch, group.start + place)
-                place += len(batch)
-            if place != n_rows:
-                raise ValueError(f"row group {group.index} has {place} rows instead of {n_rows}")
+        pq = require("pyarrow.parquet", "io", "reading Parquet")
+        batch_rows = max(1, _BATCH_BYTES // max(1, layout.dtype.itemsize * layout.n_cols))
+        with (
+            wrap_parse_errors(f"{layout.label} (file {group.path.name!r})", "Parquet"),
+            # Checksums are verified if the writer stored them; otherwise this costs nothing.
+            pq.ParquetFile(
+                group.path, metadata=group.metadata, page_checksum_verification=True
+            ) as file,
+        ):
+            batches = file.iter_batches(batch_rows, row_groups=[group.index], columns=layout.names)
+            rows = layout.rows(group.stop - group.start, batches, group.start)
         self._decoded = (group, rows)
         return rows
-
-    def _file(self, path: Path) -> Any:
-        # One file open at a time: a folder may hold more files than a process may open.
-        if self._open_file is None or self._open_file[0] != path:
-            if self._open_file is not None:
-                self._open_file[1].close()
-                self._open_file = None
-            pq = require("pyarrow.parquet", "io", "reading Parquet")
-            # Checksums are verified where a writer stored them; elsewhere this costs nothing.
-            self._open_file = (path, pq.ParquetFile(path, page_checksum_verification=True))
-        return self._open_file[1]
 
 
 def _parquet_files(path: Path, label: str) -> list[Path]:
     if path.is_file():
         return [path]
-    # Names that start with _ or . are what writers leave beside the data (_SUCCESS, .crc, ...).
+    # Names that start with _ or . are written beside the data (_SUCCESS, .crc, ...).
     files = sorted(file for file in path.rglob("*.parquet") if file.name[0] not in "_.")
     if not files:
         raise SourceFormatError(f"{label} is a folder without .parquet files.")
@@ -252,33 +217,26 @@ def _scan(files: Sequence[Path], schema: Any, names: Sequence[str], label: str) 
             wrap_parse_errors(f"{label} (file {path.name!r})", "Parquet"),
             pq.ParquetFile(path) as file,
         ):
-            _check_same_types(file.schema_arrow, schema, names, path, files[0], label)
+            for name in names:
+                wanted, known = schema.field(name).type, file.schema_arrow
+                found = known.field(name).type if known.names.count(name) == 1 else "absent"
+                if found != wanted:
+                    raise SourceFormatError(
+                        f"{label}: column {name!r} is {found} in {path.name!r} but {wanted} in "
+                        f"{files[0].name!r}. Write all files of a folder with the same columns."
+                    )
             for index in range(file.num_row_groups):
-                group = file.metadata.row_group(index)
-                if group.num_rows:
-                    start, stop = stop, stop + group.num_rows
-                    may_hold_nulls = _may_hold_nulls(group, set(names))
-                    groups.append(_RowGroup(path, index, start, stop, may_hold_nulls))
+                start, stop = stop, stop + file.metadata.row_group(index).num_rows
+                if stop > start:
+                    groups.append(_RowGroup(path, file.metadata, index, start, stop))
     return groups
 
 
-def _check_same_types(
-    schema: Any, wanted: Any, names: Sequence[str], path: Path, first: Path, label: str
-) -> None:
-    for name in names:
-        there = schema.field(name).type if schema.names.count(name) == 1 else "absent"
-        if there != wanted.field(name).type:
-            raise SourceFormatError(
-                f"{label}: column {name!r} is {there} in {path.name!r} but "
-                f"{wanted.field(name).type} in {first.name!r}. "
-                "Write all files of a folder with the same columns."
-            )
-
-
-def _may_hold_nulls(group: Any, names: set[str]) -> bool:
-    for index in range(group.num_columns):
-        column = group.column(index)
-        # A column that holds lists is stored under a path that begins with its name.
+def _may_hold_nulls(group: _RowGroup, names: set[str]) -> bool:
+    row_group = group.metadata.row_group(group.index)
+    for index in range(row_group.num_columns):
+        column = row_group.column(index)
+        # A column of lists is stored under a path that begins with its name.
         if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names:
             statistics = column.statistics
             if statistics is not None and statistics.has_null_count and statistics.null_count:
@@ -295,7 +253,7 @@ def _first_row(group: _RowGroup, names: list[str]) -> Any:
 
 
 def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
-    """Names that a comma-separated `selector` means; None takes all that are no pandas index."""
+    """Columns that a comma-separated `selector` names; without one, all but a pandas index."""
     if selector is None:
         index = _pandas_index(schema)
         names = [name for name in schema.names if name not in index]
@@ -303,43 +261,31 @@ def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
             check_unique(label, schema.names, name)
     else:
         names = choose_columns(label, schema.names, selector)
-    _refuse_other_kinds(label, schema, names)
+    _check_numeric(label, schema, names)
     return names
 
 
 def _plan_layout(
     label: str, schema: Any, names: Sequence[str], first_row: Callable[[list[str]], Any]
 ) -> _Layout:
-    """Decide what the named columns become.
-
-    Parameters
-    ----------
-    label : str
-        How messages call the view.
-    schema : pyarrow.Schema
-        All columns of the table.
-    names : sequence of str
-        Columns in the order of the features.
-    first_row : callable
-        Gives the first row of some columns as a table: lists take their length from it.
-    """
+    """The features of the named columns; lists have the lengths of those in the first row."""
     types = {name: schema.field(name).type for name in names}
     lists = [name for name, kind in types.items() if _is_list(kind)]
     head = first_row(lists) if lists else None
     lengths = {name: _list_lengths(label, name, head.column(name)) for name in lists if head}
     return _Layout(
         label,
-        tuple(
+        [
             _Column(
                 name, np.dtype(_number_type(types[name]).to_pandas_dtype()), lengths.get(name, ())
             )
             for name in names
-        ),
+        ],
     )
 
 
 def _pandas_index(schema: Any) -> set[str]:
-    # pandas stores a frame's index as columns like any other; it numbers rows and is no feature.
+    # pandas stores the index of a data frame as ordinary columns; it is not a feature.
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
     return {name for name in stored if isinstance(name, str)}
 
@@ -358,7 +304,7 @@ def _number_type(kind: Any) -> Any:
     return kind if is_number else None
 
 
-def _refuse_other_kinds(label: str, schema: Any, names: Sequence[str]) -> None:
+def _check_numeric(label: str, schema: Any, names: Sequence[str]) -> None:
     def is_numeric(name: str) -> bool:
         return _number_type(schema.field(name).type) is not None
 
@@ -366,7 +312,7 @@ def _refuse_other_kinds(label: str, schema: Any, names: Sequence[str]) -> None:
     if not others:
         return
     described = listing(f"{name} ({schema.field(name).type})" for name in others)
-    # A name that occurs twice has no field of its own to look at.
+    # `schema.field` fails for a name that occurs twice.
     usable = [name for name in schema.names if schema.names.count(name) == 1 and is_numeric(name)]
     raise InputTypeError(
         f"{label} has columns that are not numbers: {described}. "
@@ -383,27 +329,27 @@ def _list_lengths(label: str, name: str, values: Any) -> tuple[int, ...]:
     lengths: list[int] = []
     array = values.combine_chunks()
     while _is_list(array.type):
-        _refuse_null(label, name, array, per_row=max(1, math.prod(lengths)), first_row=0)
+        _check_no_null(label, name, array, per_row=max(1, math.prod(lengths)), first_row=0)
         n_lists, array = len(array), array.flatten()
         lengths.append(len(array) // max(1, n_lists))
     return tuple(lengths)
 
 
 def _flat_values(label: str, column: _Column, values: Any, first_row: int) -> NDArray[Any]:
-    """All numbers of a column in order, once it is sure that none is missing."""
+    """All numbers of a column in order; an error if one is missing."""
     array = values  # (n,), perhaps of lists
     per_row = 1
     for length in column.lengths:
-        _refuse_null(label, column.name, array, per_row, first_row)
-        _refuse_other_lengths(label, column.name, array, length, per_row, first_row)
+        _check_no_null(label, column.name, array, per_row, first_row)
+        _check_lengths(label, column.name, array, length, per_row, first_row)
         array = array.flatten()
         per_row *= length
-    _refuse_null(label, column.name, array, per_row, first_row)
+    _check_no_null(label, column.name, array, per_row, first_row)
     numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return numbers
 
 
-def _refuse_null(label: str, name: str, array: Any, per_row: int, first_row: int) -> None:
+def _check_no_null(label: str, name: str, array: Any, per_row: int, first_row: int) -> None:
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(
@@ -413,7 +359,7 @@ def _refuse_null(label: str, name: str, array: Any, per_row: int, first_row: int
         )
 
 
-def _refuse_other_lengths(
+def _check_lengths(
     label: str, name: str, array: Any, length: int, per_row: int, first_row: int
 ) -> None:
     compute = require("pyarrow.compute", "io", "reading Arrow data")

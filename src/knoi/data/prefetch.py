@@ -1,4 +1,4 @@
-"""Work one step ahead: an iterator whose items are made in a background thread."""
+"""An iterator whose items are made ahead of their use, in a background thread."""
 
 import threading
 import weakref
@@ -7,35 +7,35 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Self, TypeVar
 
 Item = TypeVar("Item")
-# Asked by a producer between pieces of long work: is anyone still waiting for the result?
+# Called by a producer between pieces of long work: True if the consumer has stopped.
 Stopped = Callable[[], bool]
 
-# A wait without a limit cannot be interrupted by Ctrl-C on every platform.
+# A wait without a timeout cannot be interrupted by Ctrl-C on every platform.
 _WAIT_SECONDS = 0.5
 
 
-class ReadAhead(Generic[Item]):
-    """Iterates over what `produce` yields, made up to `depth` items ahead in a thread.
+class Prefetcher(Generic[Item]):
+    """Iterate over what `produce` yields, made up to `depth` items ahead in a thread.
 
-    Items ready or in the making never exceed `depth`, so with the item in use at most `depth + 1`
-    are alive. An error in the thread is raised to the consumer, as it was, after the items made
-    before it. `close` (or leaving a `with` block) ends the thread and waits for it; an iterator
-    that is merely dropped ends its thread too.
+    Finished and unfinished items never exceed `depth`, so with the item in use at most `depth + 1`
+    are in memory. An error in the thread is raised in the consumer, unchanged, after the items made
+    before it. `close` (or leaving a `with` block) ends the thread and waits for it; deleting the
+    iterator ends its thread, too.
 
     Parameters
     ----------
     produce : callable
-        Called in the thread with a predicate, returns the iterator to run ahead of. Long work asks
-        the predicate now and then and returns early when it is true.
+        Called in the thread with a predicate, returns the iterator to run. Long work calls the
+        predicate now and then and returns early if it is true.
     depth : int
-        How many items to be ahead.
+        Number of items to make ahead.
     """
 
     def __init__(self, produce: Callable[[Stopped], Iterator[Item]], depth: int) -> None:
         self._shared: _Shared[Item] = _Shared(depth)
-        # The thread must not refer to this object, or dropping it would never end the thread.
+        # The thread must not refer to this object, or deleting it would never end the thread.
         self._thread = threading.Thread(
-            target=_run_ahead, args=(self._shared, produce), name="knoi-read-ahead", daemon=True
+            target=_run, args=(self._shared, produce), name="knoi-prefetch", daemon=True
         )
         self._finalizer = weakref.finalize(self, self._shared.stop)
         self._thread.start()
@@ -47,7 +47,7 @@ class ReadAhead(Generic[Item]):
         return self._shared.take()
 
     def close(self) -> None:
-        """End the thread; when this returns nothing is read any more."""
+        """End the thread and wait for it."""
         self._finalizer()
         if self._thread is not threading.current_thread():
             self._thread.join()
@@ -60,12 +60,12 @@ class ReadAhead(Generic[Item]):
 
 
 class _Shared(Generic[Item]):
-    """What consumer and thread share: the items ready, the places left, how it ended."""
+    """State shared by consumer and thread: finished items, free slots, how it ended."""
 
     def __init__(self, depth: int) -> None:
         self._changed = threading.Condition()
         self._ready: deque[Item] = deque()
-        self._places = depth
+        self._slots = depth
         self._error: BaseException | None = None
         self._ended = False
         self._stopped = False
@@ -79,14 +79,14 @@ class _Shared(Generic[Item]):
             self._ready.clear()
             self._changed.notify_all()
 
-    # The consumer's side.
+    # Called by the consumer.
 
     def take(self) -> Item:
         with self._changed:
             while not (self._ready or self._ended or self._stopped):
                 self._changed.wait(_WAIT_SECONDS)
             if self._ready:
-                self._places += 1
+                self._slots += 1
                 self._changed.notify_all()
                 return self._ready.popleft()
             error, self._error = self._error, None
@@ -94,14 +94,14 @@ class _Shared(Generic[Item]):
             raise error
         raise StopIteration
 
-    # The thread's side.
+    # Called by the thread.
 
-    def wait_for_place(self) -> bool:
-        """Claim a place for the next item; False when the consumer has gone."""
+    def wait_for_slot(self) -> bool:
+        """Claim a slot for the next item; False if the consumer has stopped."""
         with self._changed:
-            while not (self._places or self._stopped):
+            while not (self._slots or self._stopped):
                 self._changed.wait()
-            self._places -= 1
+            self._slots -= 1
             return not self._stopped
 
     def put(self, item: Item) -> None:
@@ -117,14 +117,14 @@ class _Shared(Generic[Item]):
             self._changed.notify_all()
 
 
-def _run_ahead(shared: _Shared[Item], produce: Callable[[Stopped], Iterator[Item]]) -> None:
+def _run(shared: _Shared[Item], produce: Callable[[Stopped], Iterator[Item]]) -> None:
     failure: BaseException | None = None
     try:
         items = produce(shared.stopped)
         try:
-            # Never bound to a name here: a name would keep the last item alive while the next one
-            # is being made.
-            while shared.wait_for_place():
+            # Not bound to a name, which would keep the last item in memory while the next one is
+            # being made.
+            while shared.wait_for_slot():
                 shared.put(next(items))
         except StopIteration:
             pass

@@ -16,7 +16,7 @@ from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
 from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.checks import count
 from knoi.data.checked import CheckedView
-from knoi.data.open import open_view
+from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import ViewSource
 from knoi.engine import Engine, Threads, worker_count
@@ -101,7 +101,7 @@ class BaseCCA(
         Zx : ndarray (n_samples, n_components), or the pair (Zx, Zy) if Y is given
         """
         check_is_fitted(self)
-        with _Opened(X, "X") as x:
+        with opened_view(X, "X") as x:
             _check_columns(self, x.n_cols, X, reset=False)
             Zx = self._project(x, "X", self.projection_.x)
         return Zx if Y is None else (Zx, self.transform_y(Y))
@@ -109,7 +109,7 @@ class BaseCCA(
     def transform_y(self, Y: Any) -> NDArray[Any]:
         """Project the second view alone, to (n_samples, n_components)."""
         check_is_fitted(self)
-        with _Opened(Y, "Y") as y:
+        with opened_view(Y, "Y") as y:
             if y.n_cols != self.n_features_y_:
                 raise InputError(
                     f"Y has {y.n_cols} features, but {type(self).__name__} is expecting "
@@ -266,7 +266,7 @@ class BaseCCA(
                 Z[start + piece.start : start + piece.stop] = backend.to_numpy(placed(X))
 
             for start in range(0, view.n_rows, rows):
-                chunk = checked.run(start, min(start + rows, view.n_rows))
+                chunk = checked.read(start, min(start + rows, view.n_rows))
                 check_domain(name, projection.features.kernel, chunk, start)
                 engine.map(project, even_slices(chunk.shape[0], PIECE_ROWS), chunk, start)
         return Z
@@ -298,20 +298,6 @@ def unchanged_on_failure(estimator: BaseCCA) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
-
-
-class _Opened:
-    """A view opened for the length of a `with` block."""
-
-    def __init__(self, data: Any, name: str) -> None:
-        self._view, self._ours = open_view(data, name), not isinstance(data, ViewSource)
-
-    def __enter__(self) -> ViewSource:
-        return self._view
-
-    def __exit__(self, *_: object) -> None:
-        if self._ours:
-            self._view.close()
 
 
 def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:

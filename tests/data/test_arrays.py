@@ -1,0 +1,318 @@
+"""Views in memory: arrays, lists, sparse matrices, tensors, data frames."""
+
+import datetime
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from knoi.data.open import open_view
+from knoi.exceptions import InputTypeError
+from tests.contracts.view_source import ViewSourceContract, dense
+from tests.data.opening import IMAGES, TABLE, error_message, in_memory
+
+SPARSE = np.where(TABLE > 0.3, TABLE, 0)
+COLUMNS = {name: TABLE[:, j] for j, name in enumerate("abcd")}
+NAMES = tuple("abcd")
+
+
+class ArrayLike:
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype=dtype)
+
+
+NULLABLE = pd.DataFrame(
+    {
+        "a": pd.array([1, None] + [3] * 9, dtype="Int16"),
+        "b": pd.array([True, None] + [False] * 9, dtype="boolean"),
+        "c": pd.array([0.5, None] + [1.5] * 9, dtype="Float32"),
+    }
+)
+NULLABLE_ROWS = np.array([[1, 1, 0.5], [np.nan] * 3] + [[3, 0, 1.5]] * 9, dtype=np.float32)
+DECIMALS = [Decimal(k) / 4 for k in range(11)]
+
+CASES = {
+    "ndarray": in_memory(TABLE.copy()),
+    "fortran": in_memory(np.asfortranarray(TABLE)),
+    "strided": in_memory(np.repeat(TABLE, 2, axis=0)[::-2][::-1]),
+    "read-only": in_memory(np.broadcast_to(TABLE, TABLE.shape)),
+    "big-endian": in_memory(TABLE.astype(">f4")),
+    "float16": in_memory(TABLE.astype(np.float16), TABLE.astype(np.float16)),
+    "bool": in_memory(TABLE > 0, TABLE > 0),
+    "matrix": in_memory(np.asarray(TABLE).view(np.matrix)),
+    "unmasked": in_memory(np.ma.masked_array(TABLE, mask=False)),
+    "object": in_memory(TABLE.astype(object), TABLE.astype(np.float64)),
+    "lists": in_memory(TABLE.tolist(), TABLE.astype(np.float64)),
+    "tuples": in_memory(tuple(map(tuple, IMAGES.tolist())), IMAGES.astype(np.int64)),
+    "array-like": in_memory(ArrayLike(TABLE)),
+    **{
+        f"sparse-{layout}": in_memory(
+            scipy.sparse.csr_array(SPARSE).asformat(layout), SPARSE, sparse=True
+        )
+        for layout in ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")
+    },
+    "sparse-matrix": in_memory(scipy.sparse.csc_matrix(SPARSE > 0), SPARSE > 0, sparse=True),
+    "tensor": in_memory(torch.tensor(TABLE)),
+    "tensor-parameter": in_memory(torch.nn.Parameter(torch.tensor(TABLE))),
+    "tensor-transposed": in_memory(torch.tensor(IMAGES.T.copy()).T, IMAGES),
+    "tensor-bfloat16": in_memory(torch.tensor(IMAGES).bfloat16(), IMAGES.astype(np.float32)),
+    "pandas": in_memory(pd.DataFrame(COLUMNS), TABLE, NAMES),
+    "pandas-one-block": in_memory(
+        pd.DataFrame(TABLE.copy(), columns=list("aabc")), TABLE, (*"aabc",)
+    ),
+    "pandas-unnamed": in_memory(pd.DataFrame(TABLE.copy()), TABLE),
+    "pandas-mixed": in_memory(
+        pd.DataFrame({"a": TABLE[:, 0], "n": np.arange(11)}),
+        np.column_stack([TABLE[:, 0].astype(float), np.arange(11)]),
+        ("a", "n"),
+    ),
+    "pandas-bool": in_memory(pd.DataFrame({"a": TABLE[:, 0] > 0}), TABLE[:, :1] > 0, ("a",)),
+    "pandas-object": in_memory(
+        pd.DataFrame({"a": pd.Series(DECIMALS, dtype=object)}), np.arange(11)[:, None] / 4, ("a",)
+    ),
+    "pandas-nullable": in_memory(NULLABLE, NULLABLE_ROWS, ("a", "b", "c")),
+    "pandas-arrow": in_memory(
+        NULLABLE.convert_dtypes(dtype_backend="pyarrow")[["a", "c"]],
+        NULLABLE_ROWS[:, [0, 2]],
+        ("a", "c"),
+    ),
+    "pandas-sparse": in_memory(
+        pd.DataFrame({"a": pd.arrays.SparseArray(IMAGES[:, 0].astype(float)), "b": IMAGES[:, 1]}),
+        IMAGES[:, :2].astype(float),
+        ("a", "b"),
+    ),
+    "polars": in_memory(pl.DataFrame(COLUMNS), TABLE, NAMES),
+    "polars-chunked": in_memory(
+        pl.concat([pl.DataFrame(COLUMNS)[:4], pl.DataFrame(COLUMNS)[4:]], rechunk=False),
+        TABLE,
+        NAMES,
+    ),
+    "polars-nulls": in_memory(
+        pl.DataFrame(
+            {
+                "a": [1, None] + [3] * 9,
+                "b": [True, None] + [False] * 9,
+                "c": [0.5, None] + [1.5] * 9,
+            },
+            schema={"a": pl.Int16, "b": pl.Boolean, "c": pl.Float32},
+        ),
+        NULLABLE_ROWS,
+        ("a", "b", "c"),
+    ),
+    "polars-decimal": in_memory(
+        pl.DataFrame({"a": pl.Series(DECIMALS), "b": IMAGES[:, 0]}),
+        np.column_stack([np.arange(11) / 4, IMAGES[:, 0]]),
+        ("a", "b"),
+    ),
+}
+
+
+class TestContract(ViewSourceContract):
+    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
+    def case(self, request, tmp_path):
+        return request.param(tmp_path)
+
+
+def test_arrays_are_not_copied_and_stay_writable():
+    array = TABLE.copy()
+    rows = open_view(array, "X").read(2, 5)
+    assert np.shares_memory(rows, array)
+    assert not rows.flags.writeable
+    array[2, 0] = 7  # the user's own array stays writable
+    assert rows[0, 0] == 7
+    matrix = scipy.sparse.csr_array(SPARSE)
+    source = open_view(matrix, "X")
+    matrix.data[:] = 1
+    np.testing.assert_array_equal(source.read(0, 11).toarray(), SPARSE != 0)
+    tensor = torch.tensor(TABLE, requires_grad=True)
+    rows = open_view(tensor, "X").read(0, 2)
+    assert rows.ctypes.data == tensor.data_ptr()
+    assert not rows.flags.writeable
+    assert tensor.requires_grad
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float64, np.float32, np.int16, np.uint8, np.bool_]),
+        hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12),
+    ),
+    st.data(),
+)
+def test_any_range_of_any_array(array, data):
+    start = data.draw(st.integers(0, len(array)))
+    stop = data.draw(st.integers(start, len(array)))
+    for form in (array, np.asfortranarray(array), scipy.sparse.coo_array(array)):
+        rows = open_view(form, "X").read(start, stop)
+        np.testing.assert_array_equal(dense(rows), array[start:stop])
+
+
+def test_data_frames_are_converted_by_chunks(monkeypatch):
+    lengths = []
+    convert = pd.DataFrame.to_numpy
+
+    def counted(self, *args, **kwargs):
+        lengths.append(len(self))
+        return convert(self, *args, **kwargs)
+
+    monkeypatch.setattr(pd.DataFrame, "to_numpy", counted)
+    source = open_view(pd.DataFrame(COLUMNS), "X")
+    source.read(0, 2)
+    source.read(5, 9)
+    assert lengths == [2, 4]
+
+
+def test_polars_does_not_need_pyarrow(monkeypatch):
+    frame = pl.DataFrame({"a": [1, None, 3], "b": [True, False, None], "c": [0.5, 1.5, 2.5]})
+    for module in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    np.testing.assert_array_equal(
+        open_view(frame, "X").read(0, 3), [[1, 1, 0.5], [np.nan, 0, 1.5], [3, np.nan, 2.5]]
+    )
+
+
+class TestShapes:
+    @pytest.mark.parametrize(
+        "wrap", [np.asarray, np.ndarray.tolist, torch.tensor, ArrayLike, pd.Series, pl.Series]
+    )
+    def test_one_dimension(self, wrap):
+        assert error_message(wrap(TABLE[0])) == (
+            "X: Expected 2D array, got 1D array instead (shape=(4,)). Reshape your data with "
+            "reshape(-1, 1) if it is a single feature or reshape(1, -1) if it is a single row."
+        )
+
+    def test_other_dimensions(self):
+        assert error_message(np.zeros((5, 3, 2)), name="Y") == (
+            "Y: Expected 2D array, got 3D array instead (shape=(5, 3, 2)). "
+            "Reshape your data to one row per sample: reshape(5, -1)."
+        )
+        for scalar in (3, np.float64(1), torch.tensor(1.0)):
+            assert "Expected 2D array, got 0D array instead (shape=())." in error_message(scalar)
+
+    @pytest.mark.parametrize(
+        "wrap",
+        [np.asarray, torch.tensor, scipy.sparse.csr_array, pd.DataFrame, pl.DataFrame],
+    )
+    def test_empty(self, wrap):
+        assert error_message(wrap(np.zeros((0, 5)))) == (
+            "X: Found array with 0 sample(s) (shape=(0, 5)) while a minimum of 1 is required. "
+            "Check how it was read or selected."
+        )
+        if wrap is not pl.DataFrame:
+            assert "Found array with 0 feature(s) (shape=(5, 0))" in error_message(
+                wrap(np.zeros((5, 0)))
+            )
+
+    def test_ragged_lists(self):
+        assert error_message([[1, 2], [3, 4], [5]]) == (
+            "X is ragged: row 0 has 2 values but row 2 has 1 value. "
+            "Give every row the same number of values."
+        )
+        assert "row 0 has 2 values but row 1 has a single number" in error_message([[1, 2], 3])
+        message = error_message([[[1], [2]], [[3], [4, 5]]])
+        assert "X (a list) cannot be converted to an array" in message
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        "wrap", [np.asarray, np.ndarray.tolist, torch.tensor, scipy.sparse.csr_array]
+    )
+    def test_complex_numbers(self, wrap):
+        message = error_message(wrap(TABLE + 1j), InputTypeError)
+        assert message.startswith("X: Complex data not supported (dtype=complex")
+        assert "Pass the real and imaginary parts as separate columns." in message
+
+    def test_objects_that_are_numbers(self):
+        objects = np.array([[1, Fraction(1, 2)], [Decimal("0.25"), np.int8(3)], [True, 10**30]])
+        np.testing.assert_array_equal(
+            open_view(objects, "X").read(0, 3), [[1, 0.5], [0.25, 3], [1, 1e30]]
+        )
+
+    @pytest.mark.parametrize(
+        ("value", "reason"),
+        [
+            (2j, "X: Complex data not supported (2j at row 1, column 0)."),
+            ({"foo": "bar"}, " at row 1, column 0: float() argument must be a string or a real"),
+            (None, " at row 1, column 0: float() argument must be a string or a real number"),
+            (10**400, " at row 1, column 0: int too large to convert to float"),
+            (datetime.date(2020, 1, 1), " at row 1, column 0: float() argument must be"),
+        ],
+    )
+    def test_objects_that_are_not_numbers(self, value, reason):
+        message = error_message(np.array([[1, 2], [value, 3]], dtype=object), InputTypeError)
+        assert reason in message
+
+    def test_text(self):
+        advice = "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
+        for data, name in [
+            ([[1, 2.5], [3, "red"]], ""),
+            (np.array([[1, 2.5], [3, "red"]], dtype=object), ""),
+            (pd.DataFrame({"a": [1, 2], "b": pd.Series([1, "red"], dtype=object)}), " ('b')"),
+        ]:
+            assert error_message(data, InputTypeError) == (
+                f"X has the string 'red' at row 1, column 1{name}: only numbers can be used. "
+                f"{advice}"
+            )
+
+    @pytest.mark.parametrize("dtype", ["U8", "S8", object, np.dtypes.StringDType()])
+    def test_numbers_stored_as_text(self, dtype):
+        message = error_message(np.array([["1.5", "2"]], dtype=dtype), InputTypeError)
+        assert message.endswith(
+            "'1.5' at row 0, column 0: only numbers can be used. "
+            "Convert numbers stored as text first, e.g. with astype(float)."
+        )
+
+    def test_dates_and_structured_arrays(self):
+        assert error_message(np.zeros((2, 2), dtype="datetime64[D]"), InputTypeError) == (
+            "X has dtype datetime64[D]: dates and durations are not numbers. "
+            "Convert them to features first, e.g. days since a date."
+        )
+        structured = np.zeros((2, 2), dtype=[("a", float)])
+        assert "only real numbers can be used" in error_message(structured, InputTypeError)
+
+    def test_masked_values(self):
+        data = np.ma.masked_greater(np.array([[1, 2, 3], [4, 5, 6]]), 4)
+        assert error_message(data) == (
+            "X is a masked array with 2 masked values, the first at row 1, column 1: CCA needs "
+            "complete rows. Drop the rows or fill the values, e.g. with numpy.ma.filled."
+        )
+
+    def test_sparse_tensors(self):
+        message = error_message(torch.tensor(SPARSE).to_sparse(), InputTypeError)
+        assert message.startswith("X is a torch tensor of layout torch.sparse_coo")
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pd.Series(["x", "y"], dtype="str"),
+            pd.Series(["x", "y"], dtype="category"),
+            pd.to_datetime(pd.Series(["2020-01-01", "2020-01-02"])),
+            pd.Series(pd.interval_range(0, 2)),
+            pl.Series(["x", "y"]),
+            pl.Series(["x", "y"], dtype=pl.Categorical),
+            pl.Series([None, None], dtype=pl.Date),
+        ],
+        ids=lambda column: f"{type(column).__module__.partition('.')[0]}-{column.dtype}",
+    )
+    def test_columns_that_are_not_numbers(self, column):
+        library = pd if isinstance(column, pd.Series) else pl
+        data = library.DataFrame({"a": [1, 2], "when": column})
+        assert error_message(data, InputTypeError) == (
+            f"X has column 'when' of dtype {column.dtype}: only numbers can be used. "
+            "Drop the column or encode it as numbers first."
+        )
+
+    def test_nested_polars_columns(self):
+        message = error_message(pl.DataFrame({"v": [[1, 2], [3, 4]]}), InputTypeError)
+        assert message.startswith("X has the nested column 'v' (List(Int64))")

@@ -1,0 +1,288 @@
+"""Parquet files and folders, and Arrow tables: features, nulls, memory, damaged files."""
+
+import sys
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knoi.data import parquet
+from knoi.data.open import open_view
+from knoi.exceptions import (
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+    SourceFormatError,
+    SourceNotFoundError,
+)
+from tests.contracts.view_source import SourceCase, ViewSourceContract
+from tests.data.opening import IMAGES, DamagedFileContract, error_message, in_memory, read_all
+from tests.data.opening import TABLE as FOUR_COLUMNS
+
+TABLE = FOUR_COLUMNS[:, :3]
+NAMES = ("a", "b", "c")
+IMAGE_NAMES = tuple(f"image[{i}]" for i in range(6))
+
+
+def columns_of(rows=TABLE, names=NAMES):
+    return {name: rows[:, j] for j, name in enumerate(names)}
+
+
+def fixed_lists(rows):
+    return pa.FixedSizeListArray.from_arrays(rows.ravel(), rows.shape[1])
+
+
+def write(path, columns, group_rows=4):
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    pq.write_table(table, path, row_group_size=group_rows)
+    return path
+
+
+def case(columns, expected, names, selector=""):
+    def make(folder):
+        path = f"{write(folder / 'view.parquet', columns)}{selector}"
+        return SourceCase(lambda: open_view(path, "X"), expected, False, names)
+
+    return make
+
+
+def folder_case(folder):
+    # Files of different sizes in two subfolders, one of them empty, and files that are not data.
+    for k, (start, stop) in enumerate([(0, 3), (3, 3), (3, 9), (9, 11)]):
+        part = folder / f"part={k // 2}"
+        part.mkdir(exist_ok=True)
+        write(part / f"{k}.parquet", columns_of(TABLE[start:stop]))
+    (folder / "_metadata.parquet").write_bytes(b"")
+    (folder / "_SUCCESS").write_bytes(b"")
+    return SourceCase(lambda: open_view(folder, "X"), TABLE, False, NAMES)
+
+
+MIXED = {"a": TABLE[:, 0], "image": fixed_lists(IMAGES), "id": np.arange(11)}
+MIXED_ROWS = np.column_stack([TABLE[:, 0], IMAGES, np.arange(11)]).astype(np.float64)
+MIXED_NAMES = ("a", *IMAGE_NAMES, "id")
+SMALL = {"a": TABLE[:, 0], "b": TABLE[:, 1] > 0, "c": IMAGES[:, 0], "d": TABLE[:, 2].astype("f2")}
+SMALL_ROWS = np.column_stack(list(SMALL.values())).astype(np.float32)
+WITH_INDEX = pd.DataFrame(columns_of(), index=pd.Index(range(5, 16), name="id"))
+NESTED = pa.FixedSizeListArray.from_arrays(fixed_lists(IMAGES.reshape(-1, 3)), 2)
+
+CASES = {
+    "scalars": case(columns_of(), TABLE, NAMES),
+    "integers": case({"a": np.arange(11)}, np.arange(11)[:, None], ("a",)),
+    "selected": case({**columns_of(), "s": ["x"] * 11}, TABLE[:, [2, 0]], ("c", "a"), ":c, a"),
+    "twice": case(columns_of(), TABLE[:, [0, 0]], ("a", "a"), ":a,a"),
+    "comma": case({"a,b": TABLE[:, 0], "c": ["x"] * 11}, TABLE[:, :1], ("a,b",), ":a,b"),
+    "dotted": case({"a.b": TABLE[:, 0], "a": TABLE[:, 1]}, TABLE[:, :2], ("a.b", "a")),
+    "fixed-list": case({"image": fixed_lists(IMAGES)}, IMAGES, IMAGE_NAMES),
+    "list": case({"image": pa.array(IMAGES.tolist(), pa.list_(pa.uint8()))}, IMAGES, IMAGE_NAMES),
+    "large-list": case(
+        {"image": pa.array(IMAGES.tolist(), pa.large_list(pa.uint8()))}, IMAGES, IMAGE_NAMES
+    ),
+    "nested": case(
+        {"image": NESTED}, IMAGES, tuple(f"image[{i}][{j}]" for i in range(2) for j in range(3))
+    ),
+    "mixed": case(MIXED, MIXED_ROWS, MIXED_NAMES),
+    "small-mixed": case(SMALL, SMALL_ROWS, tuple(SMALL)),
+    "pandas-index": case(pa.Table.from_pandas(WITH_INDEX, preserve_index=True), TABLE, NAMES),
+    "folder": folder_case,
+    "arrow": in_memory(pa.table(MIXED), MIXED_ROWS, MIXED_NAMES),
+    "arrow-chunked": in_memory(
+        pa.concat_tables([pa.table(columns_of(TABLE[:4])), pa.table(columns_of(TABLE[4:]))]),
+        TABLE,
+        NAMES,
+    ),
+}
+
+
+class TestContract(ViewSourceContract):
+    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
+    def case(self, request, tmp_path):
+        return request.param(tmp_path)
+
+
+class TestDamaged(DamagedFileContract):
+    @pytest.fixture
+    def write(self):
+        return lambda folder: write(folder / "view.parquet", columns_of())
+
+
+def test_reads_in_order_decode_each_row_group_once(tmp_path, monkeypatch):
+    path = write(tmp_path / "view.parquet", columns_of(), group_rows=4)
+    decoded = []
+    rows = parquet._Layout.rows
+
+    def counted(self, n_rows, batches, first_row):
+        decoded.append(first_row)
+        return rows(self, n_rows, batches, first_row)
+
+    monkeypatch.setattr(parquet._Layout, "rows", counted)
+    source = open_view(path, "X")
+    for row in range(11):
+        source.read(row, row + 1)
+    assert decoded == [0, 4, 8]
+    source.close()
+
+
+def test_memory_is_about_one_row_group(tmp_path):
+    rows, groups, width = 20_000, 10, 8
+    values = np.random.default_rng(0).normal(size=(rows * groups, width))
+    path = write(tmp_path / "view.parquet", {f"f{j}": values[:, j] for j in range(width)}, rows)
+    group_bytes = rows * width * 8
+    pa.default_memory_pool().release_unused()
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    source = open_view(path, "X")
+    for start in range(0, len(values), 5000):
+        source.read(start, start + 5000)
+        assert pa.total_allocated_bytes() - before < 2 * group_bytes
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    source.close()
+    assert peak < 2 * group_bytes
+
+
+def test_a_row_group_is_decoded_in_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", 36)  # three rows of three float32
+    path = write(tmp_path / "view.parquet", columns_of(), group_rows=8)
+    np.testing.assert_array_equal(read_all(path), TABLE)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_range_of_any_row_groups(tmp_path_factory, data):
+    n_rows = data.draw(st.integers(1, 30))
+    rows = np.arange(n_rows * 2.0).reshape(n_rows, 2)
+    path = tmp_path_factory.mktemp("parquet") / "view.parquet"
+    write(path, columns_of(rows, ("a", "b")), data.draw(st.integers(1, 30)))
+    source = open_view(path, "X")
+    for _ in range(3):
+        start = data.draw(st.integers(0, n_rows))
+        stop = data.draw(st.integers(start, n_rows))
+        np.testing.assert_array_equal(source.read(start, stop), rows[start:stop])
+    source.close()
+
+
+def with_null(row):
+    return pa.array([None if k == row else float(k) for k in range(11)])
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_nulls_are_located(tmp_path, statistics):
+    path = tmp_path / "view.parquet"
+    table = pa.table({"a": TABLE[:, 0], "b": with_null(9)})
+    pq.write_table(table, path, row_group_size=4, write_statistics=statistics)
+    with pytest.raises(InputError) as caught:
+        read_all(path)
+    assert str(caught.value) == (
+        f"X ('{path}') has a null in column 'b' at row 9: CCA needs complete rows. Drop the rows "
+        "with nulls or fill the values (e.g. DataFrame.dropna or fillna) and write the data again."
+    )
+    if statistics:  # then it is an error on opening
+        assert "at row 9" in error_message(path)
+    assert read_all(f"{path}:a").shape == (11, 1)  # other columns may have nulls
+
+
+def test_nulls_in_a_folder_are_counted_from_its_first_file(tmp_path):
+    write(tmp_path / "0.parquet", {"b": np.arange(11.0)})
+    write(tmp_path / "1.parquet", {"b": with_null(2)})
+    assert "has a null in column 'b' at row 13" in error_message(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float32())])
+@pytest.mark.parametrize(("row", "null"), [(0, [1.0, None]), (0, None), (6, None)])
+def test_nulls_in_lists(tmp_path, kind, row, null):
+    lists = [null if k == row else [0.0, 1.0] for k in range(11)]
+    path = write(tmp_path / "view.parquet", {"v": pa.array(lists, kind)})
+    assert f"has a null in column 'v' at row {row}:" in error_message(path)
+
+
+def test_lists_of_different_or_no_length(tmp_path):
+    path = write(tmp_path / "view.parquet", {"v": [[1.0, 2.0, 3.0]] * 7 + [[1.0, 2.0]] + [[1.0]]})
+    with pytest.raises(InputError) as caught:
+        read_all(path)
+    assert str(caught.value) == (
+        f"X ('{path}') has lists of different lengths in column 'v': 3 values in the first row but "
+        "2 at row 7. Every row must have the same number of features."
+    )
+    path = write(tmp_path / "view.parquet", {"v": pa.array([[]] * 3, pa.list_(pa.float32()))})
+    assert "Found array with 0 feature(s) (shape=(3, 0))" in error_message(path)
+
+
+def test_columns_that_are_not_numbers(tmp_path):
+    columns = {**columns_of(), "name": ["x"] * 11, "day": pa.array([0] * 11, pa.date32())}
+    path = write(tmp_path / "view.parquet", columns)
+    assert error_message(path, InputTypeError) == (
+        f"X ('{path}') has columns that are not numbers: 'name (string)', 'day (date32[day])'. "
+        "Select numeric columns with PATH:a,b. Available: 'a', 'b', 'c'."
+    )
+    assert "'name (string)'" in error_message(f"{path}:a,name", InputTypeError)
+    path = write(tmp_path / "words.parquet", {"name": ["x"] * 11})
+    assert error_message(path, InputTypeError).endswith("Encode them as numbers first.")
+
+
+def test_column_names(tmp_path):
+    table = pa.table([TABLE[:, 0], TABLE[:, 1], TABLE[:, 2]], names=["a", "a", "b"])
+    path = write(tmp_path / "view.parquet", table)
+    assert error_message(path, SourceFormatError) == (
+        f"X ('{path}') has 2 columns called 'a'. Rename them, or select others with PATH:a,b."
+    )
+    np.testing.assert_array_equal(read_all(f"{path}:b"), TABLE[:, 2:])
+    assert error_message(f"{path}:b,z", SourceFormatError) == (
+        f"X ('{path}:b,z') has no column 'z'. Available: 'a', 'a', 'b'."
+    )
+
+
+def test_files_of_a_folder_must_agree(tmp_path):
+    write(tmp_path / "0.parquet", {"a": TABLE[:, 0]})
+    write(tmp_path / "1.parquet", {"a": np.arange(11)})
+    assert error_message(tmp_path, SourceFormatError) == (
+        f"X ('{tmp_path}'): column 'a' is int64 in '1.parquet' but float in '0.parquet'. "
+        "Write all files of a folder with the same columns."
+    )
+    (tmp_path / "1.parquet").write_bytes(b"garbage")
+    assert error_message(tmp_path, SourceFormatError).startswith(
+        f"X ('{tmp_path}') (file '1.parquet') cannot be read as Parquet: "
+    )
+
+
+def test_no_rows_and_no_columns(tmp_path):
+    path = write(tmp_path / "view.parquet", columns_of(TABLE[:0]))
+    assert "Found array with 0 sample(s) (shape=(0, 3))" in error_message(path)
+    path = write(tmp_path / "lists.parquet", {"v": pa.array([], pa.list_(pa.float32()))})
+    assert "Found array with 0 sample(s)" in error_message(path)
+    assert "Found array with 0 sample(s)" in error_message(pa.table(columns_of(TABLE[:0])))
+    assert "Found array with 0 feature(s)" in error_message(pa.table({"a": [1]}).select([]))
+
+
+def test_a_damaged_row_group(tmp_path):
+    path = tmp_path / "view.parquet"
+    values = np.random.default_rng(0).normal(size=10_000)
+    pq.write_table(pa.table({"a": values}), path, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    content[100:5000] = bytes(4900)
+    path.write_bytes(content)
+    with pytest.raises(SourceFormatError, match=r"^X .* cannot be read as Parquet"):
+        read_all(path)
+
+
+def test_a_folder_may_have_any_name(tmp_path):
+    for name in ("data", "data.parquet"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "0.parquet", columns_of())
+        np.testing.assert_array_equal(read_all(f"{tmp_path / name}:c"), TABLE[:, 2:])
+    empty = tmp_path / "empty.parquet"
+    empty.mkdir()
+    assert "folder without .parquet files" in error_message(empty, SourceFormatError)
+    error_message(tmp_path / "other.parquet", SourceNotFoundError)
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    path = write(tmp_path / "view.parquet", columns_of())
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert error_message(path, MissingExtraError) == (
+        "reading Parquet needs pyarrow, which is not installed. Run: pip install 'knoi[io]'"
+    )

@@ -1,0 +1,183 @@
+"""HDF5 and Zarr, by path and as objects; who closes what."""
+
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from knoi.data.open import open_view
+from knoi.exceptions import InputError, InputTypeError, MissingExtraError, SourceFormatError
+from tests.contracts.view_source import SourceCase, ViewSourceContract
+from tests.data.opening import (
+    IMAGES,
+    TABLE,
+    DamagedFileContract,
+    error_message,
+    on_disk,
+    read_all,
+)
+
+
+def hdf5(suffix=".h5", options=None, **arrays):
+    def write(folder):
+        path = folder / f"views{suffix}"
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file.create_dataset(name.replace("__", "/"), data=array, **(options or {}))
+        return path
+
+    return write
+
+
+def zarr_group(**arrays):
+    def write(folder):
+        path = folder / "views.zarr"
+        group = zarr.open_group(str(path), mode="w")
+        for name, array in arrays.items():
+            stored = group.create_array(
+                name.replace("__", "/"),
+                shape=array.shape,
+                dtype=array.dtype,
+                chunks=(4, 3, 2)[: array.ndim],
+            )
+            stored[:] = array
+        return path
+
+    return write
+
+
+def zarr_array(zarr_format=3):
+    def write(folder):
+        path = folder / "view.zarr"
+        array = zarr.create_array(
+            str(path), shape=TABLE.shape, dtype=TABLE.dtype, chunks=(4, 4), zarr_format=zarr_format
+        )
+        array[:] = TABLE
+        return path
+
+    return write
+
+
+def hdf5_dataset(folder):
+    file = h5py.File(hdf5(a=TABLE)(folder), "r")
+    return SourceCase(lambda: open_view(file["a"], "X"), TABLE, False)
+
+
+def zarr_object(folder):
+    array = zarr.open(str(zarr_array()(folder)), mode="r")
+    return SourceCase(lambda: open_view(array, "X"), TABLE, False)
+
+
+CASES = {
+    "hdf5-only": on_disk(hdf5(group__a=TABLE)),
+    "hdf5-named": on_disk(hdf5(".hdf5", a=TABLE, group__b=IMAGES), ":/group/b", IMAGES),
+    "hdf5-chunked": on_disk(hdf5(options={"chunks": (3, 2), "compression": "gzip"}, a=TABLE)),
+    "hdf5-big-endian": on_disk(hdf5(a=TABLE.astype(">f4"))),
+    "hdf5-bool": on_disk(hdf5(a=TABLE > 0), expected=TABLE > 0),
+    "hdf5-dataset": hdf5_dataset,
+    "zarr-array": on_disk(zarr_array()),
+    "zarr-array-v2": on_disk(zarr_array(2)),
+    "zarr-only": on_disk(zarr_group(a=TABLE)),
+    "zarr-named": on_disk(zarr_group(a=TABLE, group__b=IMAGES), ":group/b", IMAGES),
+    "zarr-object": zarr_object,
+}
+
+
+class TestContract(ViewSourceContract):
+    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
+    def case(self, request, tmp_path):
+        return request.param(tmp_path)
+
+
+class TestDamaged(DamagedFileContract):
+    @pytest.fixture
+    def write(self):
+        return hdf5(a=TABLE)
+
+
+def test_closes_what_was_opened_here(tmp_path):
+    good, bad = hdf5(a=TABLE)(tmp_path), hdf5(".hdf5", a=TABLE[0])(tmp_path)
+    open_view(good, "X").close()
+    error_message(bad)
+    for path in (good, bad):
+        with h5py.File(path, "r+") as file:  # HDF5 does not write to a file that is still open
+            assert "a" in file
+
+
+def test_leaves_open_what_the_user_opened(tmp_path):
+    file = h5py.File(hdf5(a=TABLE)(tmp_path), "r")
+    dataset = file["a"]
+    open_view(dataset, "Y").close()
+    np.testing.assert_array_equal(dataset[:], TABLE)
+    source = open_view(dataset, "Y")
+    file.close()
+    with pytest.raises(InputError, match=r"^Y: the HDF5 file was closed\. Keep it open"):
+        source.read(0, 1)
+    with pytest.raises(InputError, match=r"^Y is a dataset of a closed HDF5 file"):
+        open_view(dataset, "Y")
+
+
+def test_groups(tmp_path):
+    path = hdf5(group__a=TABLE, b=IMAGES)(tmp_path)
+    assert error_message(f"{path}:group", SourceFormatError) == (
+        f"X ('{path}:group'): 'group' is a group, not a dataset. "
+        "Select one of its datasets: 'group/a'."
+    )
+    with h5py.File(path, "r") as file:
+        assert error_message(file, InputTypeError) == (
+            "X is an HDF5 group, not a dataset. Pass one of its datasets: 'b', 'group/a'."
+        )
+    group = zarr.open(str(zarr_group(a=TABLE, b=IMAGES)(tmp_path)), mode="r")
+    assert error_message(group, InputTypeError) == (
+        "X is a Zarr group, not an array. Pass one of its arrays: 'a', 'b'."
+    )
+
+
+def test_arrays_that_are_not_tables_of_numbers(tmp_path):
+    path = hdf5(a=np.zeros((0, 5)))(tmp_path)
+    assert "Found array with 0 sample(s) (shape=(0, 5))" in error_message(path)
+    assert "Expected 2D array" in error_message(hdf5(a=h5py.Empty("f"))(tmp_path))
+    path = hdf5(a=np.array([[b"a", b"b"]], dtype=object))(tmp_path)
+    assert "only real numbers" in error_message(path, InputTypeError)
+    path = zarr_group(a=np.zeros((3, 2, 2)))(tmp_path)
+    assert "Expected 2D array, got 3D array instead" in error_message(path)
+
+
+def test_a_zarr_store_of_another_name(tmp_path):
+    np.testing.assert_array_equal(
+        read_all(zarr_array()(tmp_path).rename(tmp_path / "store")), TABLE
+    )
+
+
+def test_damaged_chunks(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(100, 50))
+    path = hdf5(options={"chunks": (10, 50), "compression": "gzip"}, a=rows)(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[-2000:-100] = bytes(1900)
+    path.write_bytes(content)
+    source = open_view(path, "X")
+    with pytest.raises(SourceFormatError, match=r"^X .* cannot be read as HDF5"):
+        source.read(0, 100)
+    source.close()
+    path = zarr_array()(tmp_path)
+    for chunk in (path / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"garbage")
+    with pytest.raises(SourceFormatError, match=r"^X .* cannot be read as Zarr"):
+        open_view(path, "X").read(0, 11)
+    (path / "zarr.json").write_text("{")
+    assert "cannot be read as Zarr" in error_message(path, SourceFormatError)
+
+
+@pytest.mark.parametrize(
+    ("write", "module", "purpose"),
+    [(hdf5(a=TABLE), "h5py", "HDF5"), (zarr_array(), "zarr", "Zarr")],
+)
+def test_a_missing_library(write, module, purpose, tmp_path, monkeypatch):
+    path = write(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert error_message(path, MissingExtraError) == (
+        f"reading {purpose} needs {module}, which is not installed. Run: pip install 'knoi[io]'"
+    )
