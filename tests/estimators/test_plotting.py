@@ -1,4 +1,4 @@
-"""Pictures and HTML of fitted models: what they show, what they return, what they refuse."""
+"""Plots, facts and HTML of fitted models."""
 
 import re
 import subprocess
@@ -14,16 +14,14 @@ from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
 from knoi.data import pairs as pairs_module
 from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
-from knoi.estimators import ESTIMATORS
 from knoi.estimators import base as base_module
 from knoi.estimators.plotting import MAX_POINTS, rows_to_show
-from knoi.exceptions import InputError, InputTypeError, MissingExtraError, NotKeptError
+from knoi.exceptions import InputError, MissingExtraError, NotKeptError
 from knoi.kernels import RBF
 from knoi.metrics import component_correlations
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 
 
 @pytest.fixture(autouse=True)
@@ -53,17 +51,13 @@ def lines(axes):
     return {line.get_label(): line for line in axes.get_lines()}
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.__name__)
-def test_every_estimator_draws_its_correlations(estimator, views):
-    X, Y = views[0][:200], views[1][:200]
-    few = {"rank": 20} if hasattr(estimator(), "rank") else {}
-    model = estimator(2, **few).fit(X, Y)
-    axes = model.plot_correlations()
-    assert isinstance(axes, Axes)
-    drawn = lines(axes)["training rows"]
-    np.testing.assert_array_equal(drawn.get_xdata(), [1, 2])
-    np.testing.assert_array_equal(drawn.get_ydata(), model.correlations_)
-    assert axes.get_title() == estimator.__name__
+def test_training_correlations_are_drawn(linear, stochastic):
+    for model in (linear, stochastic):
+        axes = model.plot_correlations()
+        drawn = lines(axes)["training rows"]
+        np.testing.assert_array_equal(drawn.get_xdata(), np.arange(len(model.correlations_)) + 1)
+        np.testing.assert_array_equal(drawn.get_ydata(), model.correlations_)
+        assert axes.get_title() == type(model).__name__
 
 
 def test_held_out_correlations_stand_beside_chance(linear, views):
@@ -178,8 +172,7 @@ def test_a_frame_of_names_is_drawn_without_a_warning(views):
     ("wrong", "message"),
     [
         ({"components": 3}, r"^components=3: the model has 0 to 2\.$"),
-        ({"components": (0, -1)}, r"^components=\(0, -1\): the model has 0 to 2\.$"),
-        ({"components": "ab"}, "wanted a component number or several, counted from 0"),
+        ({"components": 1.5}, "wanted a component number or several, counted from 0"),
         ({"components": ()}, "wanted a component number or several, counted from 0"),
         ({"labels": [1, 2]}, r"^labels has shape \(2,\) for 600 rows: wanted one label for each"),
         ({"labels": [str(i) for i in range(600)]}, "600 different values that are not numbers"),
@@ -189,16 +182,6 @@ def test_a_frame_of_names_is_drawn_without_a_warning(views):
 def test_wrong_arguments_are_refused(wrong, message, linear, views):
     with pytest.raises(InputError, match=message):
         linear.plot_variates(*views[2:], **wrong)
-
-
-def test_components_of_a_wrong_kind_are_a_type_error(linear, views):
-    with pytest.raises(InputTypeError):
-        linear.plot_variates(*views[2:], components=1.5)
-
-
-def test_a_view_of_other_columns_is_refused(linear, views):
-    with pytest.raises(InputError, match="X has 4 features, but LinearCCA is expecting 5"):
-        linear.plot_variates(views[3], views[3])
 
 
 def test_the_learning_curve_shows_the_history(stochastic):
@@ -214,7 +197,7 @@ def test_the_learning_curve_shows_the_history(stochastic):
         stochastic.plot_learning_curve(by="epochs")
 
 
-def test_undone_steps_are_marked(stochastic, tmp_path):
+def test_steps_rolled_back_are_marked(stochastic, tmp_path):
     stochastic.save(tmp_path / "m.knoi")
     model = load(tmp_path / "m.knoi")
     model.history_["rolled_back"][0] = True
@@ -237,18 +220,18 @@ def test_the_history_is_ready_for_a_data_frame(stochastic):
     assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
 
 
-@pytest.mark.parametrize("draw", ["plot_correlations", "plot_learning_curve"])
-def test_what_is_not_fitted_is_not_drawn(draw):
+def test_what_is_not_fitted_is_not_drawn():
     with pytest.raises(NotFittedError):
-        getattr(KNOI(), draw)()
+        KNOI().plot_correlations()
+    assert "knoi-facts" not in LinearCCA()._repr_html_()
+    assert "LinearCCA" in LinearCCA()._repr_html_()
 
 
 def test_a_missing_matplotlib_is_named(linear, views, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    for draw in (linear.plot_correlations, linear.plot_learning_curve):
-        with pytest.raises(MissingExtraError, match=r"Run: pip install 'knoi\[plot\]'$"):
-            draw()
-    with pytest.raises(MissingExtraError, match=r"^plot_variates needs matplotlib"):
+    with pytest.raises(
+        MissingExtraError, match=r"^plot_variates needs matplotlib.* pip install 'knoi\[plot\]'$"
+    ):
         linear.plot_variates(*views[2:])
 
 
@@ -268,11 +251,6 @@ def facts_of(model):
     (table,) = re.findall(r'<table class="knoi-facts".*?</table>', html)
     cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", table)
     return dict(zip(cells[::2], cells[1::2], strict=True))
-
-
-def test_what_is_not_fitted_is_shown_as_by_scikit_learn():
-    assert "knoi-facts" not in LinearCCA()._repr_html_()
-    assert "LinearCCA" in LinearCCA()._repr_html_()
 
 
 def test_a_fitted_model_shows_its_facts(linear, stochastic):

@@ -7,7 +7,7 @@ import pytest
 import knoi
 from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.exceptions import ModelFileError
-from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
+from knoi.kernels import Chi2, Laplacian, Linear, Matern
 from tests.estimators.models import small
 
 
@@ -16,8 +16,7 @@ class TestSaving:
         "model",
         [
             LinearCCA(3, reg=(1e-3, 0.0), memory_budget="1GiB", n_jobs=1),
-            KernelCCA(2, kernel=(RBF(2.0), "polynomial"), width=(1.0, "median")),
-            KernelCCA(2, kernel=Chi2(width=0.5)),
+            KernelCCA(2, kernel=(Chi2(2.0), "polynomial"), width=(1.0, "median")),
             FourierCCA(2, rank=31, paired=True, kernel=Matern(nu=1.5), random_state=3),
             FourierCCA(2, rank=30, random_state=np.random.default_rng(0), device="cpu"),
             NystromCCA(2, rank=30, kernel=(Laplacian(), Linear()), landmarks="kmeans"),
@@ -63,14 +62,3 @@ class TestSaving:
             f"{path} holds a 'LinearCCA', not a KernelCCA. Load it with knoi.load, which finds the "
             "class by itself."
         )
-
-    def test_a_truncated_file(self, two_views, tmp_path):
-        path = tmp_path / "m.knoi"
-        LinearCCA().fit(*two_views).save(path)
-        whole = path.read_bytes()
-        for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
-            path.write_bytes(whole[:length])
-            with pytest.raises(ModelFileError):
-                knoi.load(path)
-            with pytest.raises(ModelFileError):
-                LinearCCA.load(path)
