@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from knoi.callbacks.progress import Progress
+from knoi.callbacks.history import ProgressBar
 
 import knoi
 from knoi.cli.options import METHODS, make_model
@@ -142,13 +142,13 @@ class TestCheckpoints:
     def interrupt(run, number, *arguments):
         """Run a command that gets a signal at its sixth step."""
 
-        def stop(self, state, outcome):
-            if state.weights.steps == 6:
+        def stop(self, state, result):
+            if state.optimizer.steps == 6:
                 signal.raise_signal(number)
             return state
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Progress, "__call__", stop)
+            patch.setattr(ProgressBar, "__call__", stop)
             return run(*arguments)
 
     @staticmethod
@@ -156,12 +156,12 @@ class TestCheckpoints:
         """Run a command and return the numbers of its steps."""
         steps = []
 
-        def note(self, state, outcome):
-            steps.append(state.weights.steps)
+        def note(self, state, result):
+            steps.append(state.optimizer.steps)
             return state
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Progress, "__call__", note)
+            patch.setattr(ProgressBar, "__call__", note)
             assert run(*arguments).code == 0
         return steps
 

@@ -143,7 +143,7 @@ SWAPPED = {
     ("fit", "page.html", "Y.npy", "-o", "m.knoi"): (
         "X is 'page.html', a report. Give data: knoi fit X Y -o MODEL"
     ),
-    ("info", "page.html"): "page.html is a report. Give a model file there: knoi info MODEL",
+    ("info", "page.html"): "page.html is a report. Give a model file: knoi info MODEL",
     ("score", "text.csv", "X.npy", "Y.npy"): "text.csv is not a knoi model",
     ("score", "linear.knoi", "Y_test.npy", "X_test.npy"): (
         "X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swapped."
@@ -224,6 +224,9 @@ def test_messages_name_options():
         "--components 3: set --components, --rank 5 (a rank) or --memory."
     )
     assert in_options("fit with resume=True goes on") == "fit with --resume goes on"
+    assert in_options("device='cuda' fails. Use device=None.") == (
+        "--device 'cuda' fails. Use no --device."
+    )
 
 
 def test_memory_and_jobs_of_the_fit_do_not_bind_later_commands(run_json, run):

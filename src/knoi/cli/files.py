@@ -29,7 +29,7 @@ def read_model_file(path: Path, *data: Path | None, usage: str) -> "ModelFile":
         if any(other is not None and other.suffix == ".knoi" for other in data):
             raise InputError(f"The model comes first, before the data: {usage}")
         if path.suffix in KINDS and path.exists():
-            raise InputError(f"{path} is {KINDS[path.suffix]}. Give a model file there: {usage}")
+            raise InputError(f"{path} is {KINDS[path.suffix]}. Give a model file: {usage}")
     return read_model(path)
 
 

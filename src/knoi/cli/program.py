@@ -117,6 +117,7 @@ _RENAMED = [name for name, option in _OPTIONS.items() if option != f"--{name}"]
 def in_options(message: str) -> str:
     """Rewrite a message of the library for the command line: `rank=3` becomes `--rank 3`."""
     message = message.replace("resume=True", "--resume")
+    message = message.replace("device=None", "no --device")
     message = re.sub(rf"\b({'|'.join(_OPTIONS)})=", lambda m: f"{_OPTIONS[m[1]]} ", message)
     return re.sub(rf"\b({'|'.join(_RENAMED)})\b", lambda m: _OPTIONS[m[1]], message)
 

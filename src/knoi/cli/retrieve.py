@@ -70,7 +70,7 @@ def retrieve(
     """Find the rows of one view that match given rows of the other, best first.
 
     If X and Y have the same number of rows, row i of X is the partner of row i of Y: the partner is
-    marked, and "partner" is its rank among all rows. Otherwise the other view is only searched.
+    marked, and its rank among all rows is shown. Otherwise the other view is only searched.
     """
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv.", param_hint="'--csv'")
@@ -136,10 +136,10 @@ class RetrievalResult:
         headings = ["best", *(str(place) for place in range(2, self.matches.shape[1] + 1))]
         made = table(
             f"row of {self.source.upper()}",
-            *(["partner"] if paired else []),
+            *(["partner rank"] if paired else []),
             *headings,
             title=f"nearest rows of {other} ({self.similarity})",
-            caption="partner: rank of the row's own partner, which is marked ✓" if paired else None,
+            caption="✓ the partner" if paired else None,
         )
         for i, row in enumerate(self.rows):
             rank = [Text(f"{self.partner_ranks[i]:,.10g}", style="dim")] if paired else []
