@@ -1,12 +1,12 @@
-"""Two sparse views, and the same as tables."""
+"""Two sparse views, and the same views as dense tables."""
 
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
-from tests.sparse.models import D, N
-from tests.topics import two_languages
+from tests.bilingual_text import two_languages
+from tests.sparse.cases import D, N
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,10 +20,8 @@ def one_thread():
 @pytest.fixture(scope="module")
 def views():
     X, Y, _ = two_languages(N, D, dtype=np.float64)
-    X = scipy.sparse.vstack(
-        [X[:-4], scipy.sparse.csr_array((4, D))], format="csr"
-    )  # some rows have no words
-    return X, Y
+    empty = scipy.sparse.csr_array((4, D))  # documents without words
+    return scipy.sparse.vstack([X[:-4], empty], format="csr"), Y
 
 
 @pytest.fixture(scope="module")

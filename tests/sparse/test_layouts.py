@@ -1,4 +1,4 @@
-"""Any layout of a sparse matrix will do; what is wrong in one is named by row and column."""
+"""All layouts of sparse matrices work; errors name the row and the column."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ from sklearn.base import clone
 from knoi import LinearCCA, NystromCCA
 from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, NonFiniteError
-from tests.sparse.models import MODELS, SMALL_KNOI, D, assert_same, csr
+from tests.sparse.cases import MODELS, SMALL_KNOI, D, assert_same, csr
 
 
 def shuffled(view):
-    """The same rows with columns out of order, numbers in two parts, and zeros."""
+    """The same rows with unsorted columns, entries in two halves, and stored zeros."""
     rng = np.random.default_rng(0)
     coo = view.tocoo()
     order = rng.permutation(3 * coo.nnz)
@@ -26,15 +26,15 @@ def shuffled(view):
 
 
 LAYOUTS = {
-    **{
-        f"{kind}_{flavour}": getattr(scipy.sparse, f"{kind}_{flavour}")
-        for kind in ("coo", "csc", "csr", "bsr", "lil", "dok")
-        for flavour in ("array", "matrix")
-    },
-    "duplicates out of order": shuffled,
-    "int64": lambda view: view.astype(np.int64),
+    "coo_array": scipy.sparse.coo_array,
+    "csc_matrix": scipy.sparse.csc_matrix,
+    "csr_matrix": scipy.sparse.csr_matrix,
+    "bsr_array": scipy.sparse.bsr_array,
+    "lil_matrix": scipy.sparse.lil_matrix,
+    "dok_array": scipy.sparse.dok_array,
+    "unsorted duplicates": shuffled,
     "uint8": lambda view: view.astype(np.uint8),
-    "64-bit places": lambda view: csr(
+    "64-bit indices": lambda view: csr(
         (view.data, view.indices.astype(np.int64), view.indptr.astype(np.int64)), shape=view.shape
     ),
     "big-endian": lambda view: csr(
@@ -44,14 +44,14 @@ LAYOUTS = {
 
 
 def arrays_of(view):
-    """Copies of all the arrays a sparse matrix is made of."""
+    """Copies of all arrays of a sparse matrix."""
     held = [value if isinstance(value, tuple) else (value,) for value in vars(view).values()]
     return [part.copy() for parts in held for part in parts if isinstance(part, np.ndarray)]
 
 
 class TestLayouts:
     @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-    def test_any_gives_the_same_model(self, layout, views, tables):
+    def test_every_layout_gives_the_same_model(self, layout, views, tables):
         X, Y = (layout(view[:300]) for view in views)
         before = [arrays_of(view) for view in (X, Y)]
         model = NystromCCA(2, rank=20, random_state=0, n_jobs=1).fit(X, Y)
@@ -64,7 +64,7 @@ class TestLayouts:
                 assert mine.dtype == then.dtype
                 np.testing.assert_array_equal(mine, then)
 
-    def test_places_outside_the_table_are_refused(self, views):
+    def test_indices_out_of_range_raise(self, views):
         X = views[0].copy()
         X.indices[7] = D
         with pytest.raises(InputError, match=r"^X is an invalid sparse matrix"):
@@ -72,7 +72,7 @@ class TestLayouts:
 
     @pytest.mark.parametrize(("bad", "named"), [(np.nan, "NaN"), (-np.inf, "-inf")])
     @pytest.mark.parametrize("model", [LinearCCA(), SMALL_KNOI], ids=["linear", "knoi"])
-    def test_numbers_that_are_none_are_named(self, bad, named, model, views):
+    def test_non_finite_values_are_located(self, bad, named, model, views):
         Y = views[1].copy()
         at = Y.indptr[917] + 2
         Y.data[at] = bad
@@ -80,7 +80,7 @@ class TestLayouts:
         with pytest.raises(NonFiniteError, match=expected):
             clone(model).fit(views[0], Y)
 
-    def test_gathered_rows_are_named_by_their_number(self, views):
+    def test_selected_rows_are_located_by_their_number(self, views):
         X = views[0].copy()
         at = X.indptr[41]
         X.data[at] = np.nan
@@ -93,7 +93,7 @@ class TestLayouts:
         X = csr(np.array([[1e200, 0.0], [0.0, -1e200]]))
         np.testing.assert_array_equal(PairSource.open(X, X).read(0, 2)[0].data, X.data)
 
-    def test_a_negative_count_is_named(self, views):
+    def test_a_negative_count_is_located(self, views):
         X = views[0].copy()
         at = X.indptr[33] + 1
         X.data[at] = -2.0

@@ -1,4 +1,4 @@
-"""A million sparse columns: never a table of all of them."""
+"""A million sparse columns, never stored as a dense table."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from knoi.engine import Serial
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import Identity
 from knoi.solvers.precondition import LowRank
-from tests.topics import TOPICS, two_languages
+from tests.bilingual_text import TOPICS, two_languages
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ class TestManyColumns:
         ],
         ids=["FourierCCA", "KNOI", "LinearCCA"],
     )
-    def test_what_cannot_fit_is_refused_before_it_is_made(self, model, advice, wide):
+    def test_too_large_models_raise_before_memory_is_allocated(self, model, advice, wide):
         tracemalloc.start()
         with pytest.raises(MemoryBudgetError, match=advice):
             model.fit(*wide[:2])
@@ -45,7 +45,7 @@ class TestManyColumns:
         tracemalloc.stop()
         assert peak < 2**29
 
-    def test_linear_steps_never_lay_the_rows_out(self):
+    def test_linear_steps_keep_the_rows_sparse(self):
         X, Y, correlation = two_languages(2000, 50_000)
         model = KNOI(TOPICS, kernel="linear", epochs=10, random_state=0, n_jobs=1)
         tracemalloc.start()
@@ -56,20 +56,20 @@ class TestManyColumns:
         assert model.score(X[1500:], Y[1500:]) > 0.9 * TOPICS * correlation
 
     @pytest.mark.parametrize("n_cols", [40, 900], ids=["more rows", "more columns"])
-    def test_the_preconditioner_of_sparse_rows_is_that_of_dense_ones(self, n_cols):
+    def test_the_preconditioner_is_the_same_for_sparse_and_dense_rows(self, n_cols):
         X, _, _ = two_languages(300, n_cols, dtype=np.float64)
         fit = (Identity(n_cols), X, 100, 1e-6, numpy_backend("float64"), Serial())
         sparse, dense = (LowRank.fit(fit[0], rows, *fit[2:]) for rows in (X, X.toarray()))
         G = np.random.default_rng(0).standard_normal((n_cols, 2))
         expected = dense(G, G)
-        assert np.abs(expected - G).max() > 0.1  # it does something
+        assert np.abs(expected - G).max() > 0.1  # it is not the identity
         np.testing.assert_allclose(sparse(G, G), expected, atol=1e-9)
 
 
 PEAK = """
 import json
 from knoi import KNOI, NystromCCA
-from tests.topics import TOPICS, two_languages
+from tests.bilingual_text import TOPICS, two_languages
 
 X, Y, correlation = two_languages(4000, 1_000_000)
 models = {
@@ -80,7 +80,7 @@ reached = {}
 for name, model in models.items():
     model.fit(X[:3000], Y[:3000])
     reached[name] = model.score(X[3000:], Y[3000:]) / (TOPICS * correlation)
-# Not ru_maxrss: that begins with what the process that started this one had taken.
+# Not ru_maxrss: that starts from the peak of the parent process.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 peak = int(status["VmHWM"].split()[0]) * 1024
 print(json.dumps({"reached": reached, "peak": peak}))
@@ -88,7 +88,7 @@ print(json.dumps({"reached": reached, "peak": peak}))
 
 
 def test_a_million_columns_from_end_to_end():
-    """3000 rows of a million columns are 12 GB as a table."""
+    """3000 rows of a million columns are 12 GB as a dense table."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK],
         capture_output=True,

@@ -9,12 +9,12 @@ from knoi.arrays.backend import numpy_backend, torch_backend
 from knoi.data.open import open_view
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream
-from tests.sparse.models import D, N, assert_same, csr
-from tests.topics import two_languages
+from tests.bilingual_text import two_languages
+from tests.sparse.cases import D, N, assert_same, csr
 
 
 class SparseFile:
-    """A source of CSR rows that are read anew each time, as from a file."""
+    """A source of CSR rows that copies them on every read, like a file."""
 
     random_access, sparse, column_names = False, True, None
 
@@ -67,14 +67,14 @@ class TestStreams:
             assert rest.sample(30, seed=1)[0].shape == (30, D)
             assert pairs.read(5, 5)[0].shape == (0, D)
 
-    def test_a_file_fits_as_the_matrix_does(self, views, tables):
+    def test_a_file_gives_the_same_model_as_the_matrix(self, views, tables):
         model = LinearCCA(2, reg=1e-3, n_jobs=1).fit(*map(SparseFile, views))
         assert_same(model, LinearCCA(2, reg=1e-3, n_jobs=1).fit(*tables), tables)
 
-    def test_row_bytes_are_those_of_what_is_stored(self):
+    def test_row_bytes_count_the_storage(self):
         X, _, _ = two_languages(100, 10**6)
         pairs = PairSource.open(X, X)
-        stored = 2 * (X.nnz * (4 + 4) + 101 * 4)  # a number and its column; where rows begin
+        stored = 2 * (X.nnz * (4 + 4) + 101 * 4)  # a value and its column; where rows begin
         assert stored <= 100 * pairs.row_bytes < stored + 200
         assert sum(pairs.bytes_on(numpy_backend("float64"))) <= 2 * pairs.row_bytes
         assert pairs.bytes_on(torch_backend("cpu", "float32")) == (4 * 10**6, 4 * 10**6)

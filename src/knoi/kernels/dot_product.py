@@ -298,8 +298,9 @@ def _largest(norms: Array) -> float:
 
 
 def _check_overflow(logarithm: float, like: Array, what: str, remedy: str) -> None:
-    """`InputError` if exp(logarithm) exceeds the dtype of `like`."""
-    dtype = str(like.dtype).removeprefix("torch.")
+    """`InputError` if exp(logarithm) exceeds the dtype in which `like` is computed."""
+    # Integers, which only sparse rows may have, are computed as floats.
+    dtype = np.result_type(str(like.dtype).removeprefix("torch."), np.float32)
     if logarithm < math.log(float(np.finfo(dtype).max)):
         return
     wider = ", or use float64 data" if dtype == "float32" else ""

@@ -1,14 +1,14 @@
-"""Text in two languages: rows of word counts, few words a row of very many, with known topics.
+"""Documents in two languages: sparse rows of word counts with known topics.
 
-Every document has each topic or not, by the toss of a coin. In both languages it has a Poisson
-number of words on each of its topics, and some words on none; which words is a Zipf law.
+Each document has each topic with probability 1/2. In both languages it has a Poisson number of
+words per topic, and some words of no topic; the words follow a Zipf law.
 """
 
 import numpy as np
 import scipy.sparse
 
 TOPICS = 3
-_PRIME = 999_983  # scatters the words of a topic all over the columns
+_PRIME = 999_983  # scatters the words of a topic over the columns
 
 
 def two_languages(n_rows, n_cols, *, seed=0, rate=60.0, other=20.0, dtype=np.float32):
@@ -16,7 +16,7 @@ def two_languages(n_rows, n_cols, *, seed=0, rate=60.0, other=20.0, dtype=np.flo
     rng = np.random.default_rng(seed)
     has = rng.random((n_rows, TOPICS)) < 0.5
     rates = np.column_stack([rate * has, np.full(n_rows, other)])  # (n, topics + 1)
-    rows, topics = (place.ravel() for place in np.indices(rates.shape))
+    rows, topics = (index.ravel() for index in np.indices(rates.shape))
     views = []
     for language in range(2):
         lengths = rng.poisson(rates).ravel()
@@ -26,5 +26,5 @@ def two_languages(n_rows, n_cols, *, seed=0, rate=60.0, other=20.0, dtype=np.flo
         ones = np.ones(len(row), dtype)
         counts = scipy.sparse.coo_array((ones, (row, column)), shape=(n_rows, n_cols))
         views.append(counts.tocsr())
-    # The variance of the expected count, in that of the count, which has the Poisson's own too.
+    # Variance of the expected count over the variance of the count, which adds the Poisson's.
     return *views, rate**2 / 4 / (rate**2 / 4 + rate / 2)
