@@ -118,15 +118,18 @@ def matches(page):
 def test_all_plots_are_drawn(digits_page):
     for plot in PLOTS:
         assert digits_page.locator(f"#{plot} .main-svg").count() > 0
-    assert len(points(digits_page, "scatter")) > 10
-    drawn = digits_page.locator("#scatter .points path").count()
-    assert drawn == 300
+    assert digits_page.locator("#scatter .points path").count() == 300
     assert digits_page.locator("#loadings-X .heatmaplayer image").count() == 1
     names = digits_page.locator("#scatter .legendtext").all_text_contents()
     assert names == [*"0123456789"]
+    # A plot can be saved as an image.
+    digits_page.locator("#recall").hover()
+    with digits_page.expect_download() as download:
+        digits_page.locator("#recall .modebar-btn").first.click()
+    assert download.value.suggested_filename.endswith(".png")
 
 
-def test_another_component_is_another_plot(digits_page):
+def test_every_choice_changes_its_plot(digits_page):
     for picker in ("scatter-x", "scatter-y"):
         before = points(digits_page, "scatter")
         digits_page.select_option(f"#{picker}", "1:3")
@@ -140,9 +143,6 @@ def test_another_component_is_another_plot(digits_page):
     digits_page.select_option("#component", "2")
     after = image.get_attribute("href") or image.get_attribute("xlink:href")
     assert after != before
-
-
-def test_learning_curve_by_samples_or_seconds(digits_page):
     before = points(digits_page, "curve")
     title = digits_page.locator("#curve .xtitle")
     assert title.text_content() == "samples"
@@ -215,13 +215,6 @@ def test_a_point_shows_its_image_and_is_chosen_by_a_click(digits_page):
     assert row == f"row {digits_page.input_value('#row')}"
 
 
-def test_a_plot_can_be_saved_as_an_image(digits_page):
-    digits_page.locator("#recall").hover()
-    with digits_page.expect_download() as download:
-        digits_page.locator("#recall .modebar-btn").first.click()
-    assert download.value.suggested_filename.endswith(".png")
-
-
 def test_held_out_points_are_hollow_unless_significant(hostile_page):
     trace = hostile_page.locator("#correlations .scatterlayer .trace").last
     fills = trace.locator(".points path").evaluate_all(
@@ -249,24 +242,8 @@ def test_every_control_is_reached_by_tab(digits_page):
         [...document.querySelectorAll(".controls :is(select, input, button)")].filter(
             (one) => !one.labels?.length && !one.getAttribute("aria-label")).length""")
     assert unnamed == 0
-
-
-def test_every_control_works_by_keyboard(digits_page):
-    digits_page.fill("#row", "0")
-    digits_page.press("#row", "Enter")
-    first = matches(digits_page)
+    digits_page.focus("#row")
     assert digits_page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    digits_page.press("#row", "ArrowUp")
-    assert digits_page.input_value("#row") == "1"
-    assert matches(digits_page) != first
-    digits_page.check("input[name=direction][value='0']", force=True)
-    digits_page.press("input[name=direction]:checked", "ArrowRight")
-    assert "of Y:" in digits_page.locator("#retrieval-summary").text_content()
-    digits_page.select_option("#scatter-x", "0:0")
-    before = points(digits_page, "scatter")
-    digits_page.press("#scatter-x", "ArrowDown")
-    assert digits_page.input_value("#scatter-x") == "0:1"
-    assert points(digits_page, "scatter") != before
 
 
 def test_rows_that_are_not_shown_are_skipped(hostile_page):
