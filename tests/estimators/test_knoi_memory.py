@@ -19,7 +19,7 @@ from knoi.estimators.plan import Request, Sizes, make_plan
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
-from knoi.solvers import precondition, warm_start
+from knoi.solvers import acceleration
 
 GIB = 2**30
 
@@ -180,8 +180,8 @@ def test_the_budget_holds(solver, budget, kept, monkeypatch):
         training, "make_plan", lambda *args: (plans.append(make_plan(*args)), plans[-1])[1]
     )
     # Samples that no plan counts are made small against the budget, as they are at full size.
-    monkeypatch.setattr(precondition, "SAMPLE_ROWS", 300)
-    monkeypatch.setattr(warm_start, "FEATURES", 100)
+    monkeypatch.setattr(acceleration, "SAMPLE_ROWS", 300)
+    monkeypatch.setattr(acceleration, "WARM_FEATURES", 100)
     monkeypatch.setattr("knoi.estimators.maps.WIDTH_SAMPLE", 400)
     rng = np.random.default_rng(0)
     X, Y = (rng.standard_normal((12_000, 8), dtype=np.float32) for _ in range(2))
@@ -198,7 +198,7 @@ def test_the_budget_holds(solver, budget, kept, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["columns", "fourier"])
 def test_the_start_takes_what_the_plan_says(kind, dtype, monkeypatch):
-    monkeypatch.setattr(warm_start, "FEATURES", 256)
+    monkeypatch.setattr(acceleration, "WARM_FEATURES", 256)
     backend, rng = numpy_backend(dtype), np.random.default_rng(0)
     X, Y = (rng.standard_normal((2560, 5)).astype(dtype) for _ in range(2))
     Y[:, 0] = X[:, 0]
@@ -208,8 +208,8 @@ def test_the_start_takes_what_the_plan_says(kind, dtype, monkeypatch):
         else RandomFourier.fit(view, RBF(3.0), 600, 0, 0)
         for view in (X, Y)
     ]
-    needed = warm_start.bytes_needed((600, 600), 20_000, backend.itemsize)
+    needed = acceleration.warm_start_bytes((600, 600), 20_000, backend.itemsize)
     with traced() as peak:
-        found = warm_start.warm_start((maps[0], maps[1]), (X, Y), 5, backend, Serial())
+        found = acceleration.warm_start((maps[0], maps[1]), (X, Y), 5, backend, Serial())
     assert found is not None
     assert needed / 3 < peak[0] <= needed

@@ -100,7 +100,7 @@ def checkpointed(params, directory, seconds=1e-9):
 
 
 def steps_saved(directory):
-    return read_model(directory / FILE_NAME).header["run"]["weights"]["steps"]
+    return read_model(directory / FILE_NAME).header["state"]["optimizer"]["steps"]
 
 
 def assert_same_file(one, other):

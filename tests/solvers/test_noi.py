@@ -12,9 +12,9 @@ from knoi.engine import Serial
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
+from knoi.solvers.acceleration import plain
 from knoi.solvers.loop import OptimizerState, RunningStats, ViewState
 from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize, couple, inverse_root
-from knoi.solvers.precondition import plain
 from tests.oracles.cca import linear_cca
 from tests.oracles.knoi import knoi
 

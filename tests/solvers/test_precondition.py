@@ -10,9 +10,9 @@ from knoi.arrays.random import View
 from knoi.engine import Serial, Threads
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF, Linear
-from knoi.solvers import precondition
+from knoi.solvers import acceleration
+from knoi.solvers.acceleration import Columns, LowRank, plain
 from knoi.solvers.noi import MinibatchFeatures, largest_curvature
-from knoi.solvers.precondition import Columns, LowRank, plain
 from tests.oracles.kernels import gram, rbf
 
 WIDTH, BATCH = 4.0, 50
@@ -119,7 +119,7 @@ def naive_low_rank(S, q, pace):
 
 
 def test_low_rank_is_its_formula(backend, engine, rows, monkeypatch):
-    monkeypatch.setattr(precondition, "SUBSAMPLE_COLUMNS", 32)
+    monkeypatch.setattr(acceleration, "SUBSAMPLE_COLUMNS", 32)
     features = fourier(rows, 150)  # 400 rows are too few for all eigenvectors
     S = covariance(features, rows)
     values = np.sort(np.linalg.eigvalsh(S))[::-1]

@@ -15,6 +15,7 @@ from knoi.exceptions import InputError
 from knoi.features import Identity, RandomFourier
 from knoi.kernels import RBF
 from knoi.persistence import flatten_state, unflatten_state
+from knoi.solvers.acceleration import plain
 from knoi.solvers.loop import (
     COLLAPSED,
     LR_CUT,
@@ -25,7 +26,6 @@ from knoi.solvers.loop import (
     collapsed,
 )
 from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize
-from knoi.solvers.precondition import plain
 
 RANK, BATCH = 40, 200
 

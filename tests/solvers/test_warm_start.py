@@ -11,9 +11,9 @@ from knoi.exceptions import InputError
 from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.metrics import total_correlation
-from knoi.solvers import warm_start as module
+from knoi.solvers import acceleration as module
+from knoi.solvers.acceleration import REGULARISERS, warm_start, warm_start_rows
 from knoi.solvers.exact import Moments, solve_primal
-from knoi.solvers.warm_start import REGULARISERS, rows_wanted, warm_start
 
 ROWS, DIRECTIONS = 1500, 3
 
@@ -124,5 +124,5 @@ def test_a_view_that_does_not_vary_is_named():
 
 
 def test_rows_wanted_grow_with_the_features_up_to_a_bound():
-    assert rows_wanted(50) == 500
-    assert rows_wanted(10**6) == rows_wanted(1024) == 10_240
+    assert warm_start_rows(50) == 500
+    assert warm_start_rows(10**6) == warm_start_rows(1024) == 10_240

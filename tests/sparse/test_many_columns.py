@@ -15,7 +15,7 @@ from knoi.arrays.backend import numpy_backend
 from knoi.engine import Serial
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import Identity
-from knoi.solvers.precondition import LowRank
+from knoi.solvers.acceleration import LowRank
 from tests.bilingual_text import TOPICS, two_languages
 
 

@@ -24,10 +24,10 @@ from knoi.estimators.training import Setup, StochasticCCA
 from knoi.exceptions import InputTypeError
 from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve
+from knoi.solvers.acceleration import plain
 from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned
 from knoi.solvers.loop import OptimizerState, at_rest
 from knoi.solvers.noi import TILE_COLUMNS, largest_curvature, project_batch
-from knoi.solvers.precondition import plain
 
 
 @dataclass(frozen=True)

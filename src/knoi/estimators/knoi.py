@@ -36,10 +36,17 @@ from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity
 from knoi.features.landmarks import Selection
 from knoi.kernels import Linear, resolve
+from knoi.solvers.acceleration import (
+    Columns,
+    LowRank,
+    Preconditioner,
+    WarmStart,
+    plain,
+    warm_start,
+    warm_start_rows,
+)
 from knoi.solvers.loop import OptimizerState, at_rest
 from knoi.solvers.noi import KNOIUpdate, StepSize, largest_curvature
-from knoi.solvers.precondition import Columns, LowRank, Preconditioner, plain
-from knoi.solvers.warm_start import WarmStart, rows_wanted, warm_start
 
 NOT_RANDOM = ("auto", "nystrom")  # approximations besides random features
 PRECONDITIONERS = ("auto", "columns", "low_rank", None)
@@ -352,7 +359,7 @@ class KNOI(StochasticCCA):
         if plan.precondition != (None, None):
             start = warm_start(
                 setup.maps,
-                setup.fresh_sample(pairs, rows_wanted(max(one.rank for one in setup.maps))),
+                setup.fresh_sample(pairs, warm_start_rows(max(one.rank for one in setup.maps))),
                 setup.directions,
                 backend,
                 setup.engine,

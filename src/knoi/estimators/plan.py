@@ -14,9 +14,8 @@ from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features.approximations import DENSE, FITS, numbers_kept
 from knoi.features.choice import choose
 from knoi.kernels import Kernel
-from knoi.solvers import warm_start
+from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
 from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS
-from knoi.solvers.precondition import Columns, LowRank
 
 logger = logging.getLogger("knoi")
 
@@ -143,7 +142,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     scratch = 3 * sizes.n_workers * tile * sizes.itemsize
     needed = held + batch + scratch
     if precondition != (None, None):
-        start = warm_start.bytes_needed((rank[0], rank[1]), n_train, sizes.itemsize)
+        start = warm_start_bytes((rank[0], rank[1]), n_train, sizes.itemsize)
         needed = max(needed, held + start)
     if needed > sizes.budget:
         remedy = "Lower rank or batch_size, or raise memory_budget."

@@ -47,10 +47,9 @@ from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
 from knoi.estimators.maps import Maps, check_domain
 from knoi.estimators.plan import Plan, Request, Sizes, make_plan
 from knoi.exceptions import InputError, InputTypeError
-from knoi.metrics import total_correlation
 from knoi.persistence import flatten_state
 from knoi.projection import Projection, ViewProjection
-from knoi.solvers.exact import Moments, Solution, solve_primal
+from knoi.solvers.exact import Moments, Solution, columnwise_correlation, solve_primal
 from knoi.solvers.loop import (
     Callback,
     OptimizerState,
@@ -149,7 +148,7 @@ class Training:
         except InputError:  # too few directions in this minibatch
             return float("nan")
         Zx, Zy = (np.concatenate(part) for part in pieces)
-        return total_correlation(Zx @ aligned.U, Zy @ aligned.V, measure="fitted")
+        return columnwise_correlation(Zx @ aligned.U, Zy @ aligned.V)
 
     def projection(self, state: TrainingState, pairs: PairSource) -> Projection:
         """The result of training: linear CCA of the scores of `pairs` with the best weights.

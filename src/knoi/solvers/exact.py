@@ -293,3 +293,10 @@ def _check_rank(n_components: int, ranks: list[int]) -> None:
             if min(ranks) > 0
             else f"view {view} does not vary: all its rows are the same. Check the data of {view}."
         )
+
+
+def columnwise_correlation(P: NDArray[Any], Q: NDArray[Any]) -> float:
+    """Sum over columns of the correlation between P and Q, (n, k) each."""
+    P, Q = P - P.mean(axis=0), Q - Q.mean(axis=0)
+    norms = np.sqrt(np.sum(P * P, axis=0) * np.sum(Q * Q, axis=0))
+    return float(np.sum(np.sum(P * Q, axis=0) / np.maximum(norms, np.finfo(np.float64).tiny)))

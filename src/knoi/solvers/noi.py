@@ -19,6 +19,7 @@ from knoi.arrays.sparse import is_sparse, product
 from knoi.data.pairs import RowPair
 from knoi.engine import Engine
 from knoi.features import FeatureMap
+from knoi.solvers.acceleration import Preconditioner, plain
 from knoi.solvers.loop import (
     CoupledBatch,
     OptimizerState,
@@ -30,7 +31,6 @@ from knoi.solvers.loop import (
     finite,
     roll_back,
 )
-from knoi.solvers.precondition import Preconditioner, plain
 
 # On a CPU one worker computes this many features at a time, of this many rows where they are not
 # kept: few enough to stay in the shared cache through product, cosine and projection, enough for
