@@ -12,7 +12,7 @@ demo: $(VENV)/installed-report
 
 # Two test processes share two cores: one BLAS thread in each.
 test: $(VENV)/installed-test $(VENV)/browser
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=25
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -58,7 +58,7 @@ class BaseCCA(
 
     @abstractmethod
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
-        """Find the projection of paired views: the only thing methods differ in."""
+        """Find the projection of paired views: methods differ only in this."""
 
     def fit(self, X: Any, Y: Any) -> Self:
         """Learn the projections from paired rows.
@@ -127,23 +127,23 @@ class BaseCCA(
     ) -> PermutationTest:
         """Test whether the views are related, on pairs that were not used to fit.
 
-        As `knoi.metrics.permutation_test` of what `transform` returns. On training pairs it would
-        find every fit significant.
+        The same as `knoi.metrics.permutation_test` of the projections. On training pairs every fit
+        would be significant.
         """
         check_is_fitted(self)
         Zx, Zy = self._transform_pairs(X, Y)
         return permutation_test(Zx, Zy, n_permutations, random_state)
 
     def score(self, X: Any, Y: Any) -> float:
-        """Fitted total correlation: the sum over components of corr(Zx, Zy) on these pairs.
+        """Total correlation: the sum over components of corr(Zx, Zy) on these pairs.
 
-        On held-out pairs this is what the model is worth; on training pairs it flatters.
+        Use held-out pairs: on training pairs the score is optimistic.
         """
         check_is_fitted(self)
         return total_correlation(*self._transform_pairs(X, Y), measure="fitted")
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file, atomically; nothing in it is ever executed."""
+        """Write the fitted model to one file, atomically. Loading it never runs code."""
         check_is_fitted(self)
         state = self.projection_.state_dict()
         if hasattr(self, "structure_"):
@@ -159,7 +159,7 @@ class BaseCCA(
             },
             "projection": plain,
             "feature_names": _names(self),
-            # Models of files of earlier versions have not all of them.
+            # Models loaded from files of earlier versions may lack some.
             "facts": {name: getattr(self, name) for name in self._facts if hasattr(self, name)},
         }
         write_model(path, header, tensors)
@@ -175,7 +175,7 @@ class BaseCCA(
         if header.get("class") != cls.__name__:
             raise ModelFileError(
                 f"{model.path} holds a {header.get('class')!r}, not a {cls.__name__}. Load it with "
-                "knoi.load, which finds the class by itself."
+                "knoi.load, which finds the class."
             )
         state = unflatten_state(header["projection"], model.tensors)
         projection = Projection.from_state_dict(state)
@@ -198,7 +198,7 @@ class BaseCCA(
         return estimator
 
     def _check_size(self, pairs: PairSource) -> None:
-        """Refuse what no method can do: fewer rows than components."""
+        """Raise if there are not more rows than components."""
         if pairs.n_rows < 2:
             raise InputError("n_samples=1: CCA needs at least 2 rows. Pass more rows.")
         if pairs.n_rows <= count("n_components", self.n_components):
@@ -224,7 +224,7 @@ class BaseCCA(
         self.correlations_ = projection.correlations
         self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
-        self.__dict__.pop("structure_", None)  # it was of the projection before
+        self.__dict__.pop("structure_", None)  # of the previous projection
 
     def _budget(self, backend: Backend) -> int:
         return budget_or_default(self.memory_budget, backend.free_bytes())
@@ -241,10 +241,10 @@ class BaseCCA(
         return self._project(x, "X", sides[0]), self._project(y, "Y", sides[1])
 
     def _project(self, view: ViewSource, name: str, projection: ViewProjection) -> NDArray[Any]:
-        """Stream a view through its projection, rows shared among threads."""
+        """Project a view chunk by chunk, rows shared among threads."""
         given = compute_dtype(view.dtype)
-        # In the precision of the fit at least, whatever comes out in: weights may balance features
-        # to more digits than the data has.
+        # At least the precision of the fit: weights may balance features to more digits than the
+        # data has. The result has the precision of the data.
         backend = pick_backend(self.device, compute_dtype(view.dtype, projection.features.dtype))
         placed = projection.folded.to(backend)
         Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=given)
@@ -290,7 +290,7 @@ class BaseCCA(
 
 @contextmanager
 def unchanged_on_failure(estimator: BaseCCA) -> Iterator[None]:
-    """Give an estimator its attributes back if fitting fails: the old model stays whole."""
+    """Restore the attributes of an estimator if fitting fails: the earlier model stays intact."""
     before = dict(estimator.__dict__)
     try:
         yield
@@ -301,13 +301,13 @@ def unchanged_on_failure(estimator: BaseCCA) -> Iterator[None]:
 
 
 def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:
-    """Set or compare `n_features_in_` and `feature_names_in_`, scikit-learn's way."""
+    """Set or check `n_features_in_` and `feature_names_in_` as scikit-learn does."""
     if not reset and n_cols != estimator.n_features_in_:
         raise InputError(
             f"X has {n_cols} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input. Pass the columns used in fit."
         )
-    # scikit-learn reads names off data frames; of anything else it needs only the column count.
+    # scikit-learn reads names from data frames; otherwise it needs only the number of columns.
     described = X if hasattr(X, "columns") else np.empty((0, n_cols))
     validate_data(estimator, described, reset=reset, skip_check_array=True)
 
@@ -322,7 +322,7 @@ def _renamed_columns(history: dict[str, Any]) -> dict[str, Any]:
 
 
 def portable(value: Any) -> Any:
-    """A constructor parameter as JSON; a generator is consumed by fitting and not kept."""
+    """A constructor parameter as JSON; random generators are not kept."""
     if isinstance(value, Kernel):
         return {"kernel": value.state_dict()}
     if isinstance(value, FeatureMap):
@@ -337,11 +337,11 @@ def portable(value: Any) -> Any:
 
 
 def _from_portable(value: Any, maps: tuple[FeatureMap, ...]) -> Any:
-    """The parameter again; feature maps are those of the projection, `maps`."""
+    """The inverse of `portable`; feature maps are taken from the projection (`maps`)."""
     if isinstance(value, dict):
         if "kernel" in value:
             return kernel_from_state(value["kernel"])
-        return maps[0]  # given alone it is the map of both views
+        return maps[0]  # one map for both views
     if isinstance(value, list):
         views = [(one,) for one in maps] if len(value) == len(maps) else [maps] * len(value)
         return tuple(_from_portable(one, own) for one, own in zip(value, views, strict=True))

@@ -29,31 +29,30 @@ from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 from knoi.solvers.exact import Moments, solve_primal
 
-# M x M matrices alive at the peak of a solution: covariances that are used up, or copies of them
-# beside the sums that stay.
+# M x M matrices in memory at the peak of a solution, which consumes the covariances or copies them.
 SOLVING = 6
 SOLVING_COPIES = 9
 
 
 class ClosedFormCCA(BaseCCA):
-    """Features, their moments, a closed form. Leaves say which features (`_fit_maps`)."""
+    """CCA of the moments of features. Subclasses define the features (`_fit_maps`)."""
 
     reg: Any
-    _remedy = "Lower rank"  # what makes it need less memory
+    _remedy = "Lower rank"  # how to save memory
     _partial: tuple[Maps, Moments]  # between calls of `partial_fit`
 
     @abstractmethod
     def _fit_maps(self, pairs: PairSource) -> Maps:
-        """Choose the feature map of each view, from a sample of the pairs where it needs one."""
+        """The feature map of each view, from a sample of the rows where it needs one."""
 
     def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
-        """Add the rows of one more piece of the data.
+        """Add the rows of the next piece of the data.
 
-        The first piece fixes the feature maps (widths, landmarks) and the precision, so let it be a
-        fair sample: `NystromCCA` takes no more landmarks than it has rows. Given the maps, any cut
-        into pieces gives the same model. `fit` keeps no moments: the first call after it starts
-        afresh. A piece that fails leaves no trace. Solving costs far more than adding a small
-        piece: pass `solve=False` for all pieces but the last to solve once, or call `solve`.
+        The first piece fixes the feature maps (widths, landmarks) and the precision, so it should
+        be a representative sample: `NystromCCA` takes at most as many landmarks as it has rows.
+        Given the maps, any partition into pieces gives the same model. `fit` keeps no moments: the
+        first call after it starts again. A piece that fails changes nothing. Solving costs far more
+        than adding a small piece: pass `solve=False` for all pieces but the last, or call `solve`.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             maps, earlier = getattr(self, "_partial", (None, None))
@@ -77,21 +76,21 @@ class ClosedFormCCA(BaseCCA):
         return self
 
     def solve(self) -> Self:
-        """Solve again for all rows `partial_fit` has seen, at the parameters as they are now.
+        """Solve again for all rows that `partial_fit` has seen, with the current parameters.
 
-        Another `reg` or `n_components` takes no other pass over the data::
+        Another `reg` or `n_components` needs no further pass over the data::
 
             model.partial_fit(X, Y, solve=False)
             for reg in (1e-7, 1e-6, 1e-5):
                 print(reg, model.set_params(reg=reg).solve().score(X_test, Y_test))
 
-        `predict`, `inverse_transform` and loadings need rows, and so a call of `fit` or
-        `partial_fit` with the parameters found.
+        `predict`, `inverse_transform` and loadings need rows: call `fit` or `partial_fit` with the
+        chosen parameters.
         """
         if not hasattr(self, "_partial"):
             raise NotFittedError(
-                f"This {type(self).__name__} keeps no rows to solve for: fit does not, only "
-                "partial_fit does. Call partial_fit(X, Y, solve=False) first."
+                f"This {type(self).__name__} has no moments to solve for: only partial_fit keeps "
+                "them. Call partial_fit(X, Y, solve=False) first."
             )
         maps, moments = self._partial
         with unchanged_on_failure(self):
@@ -114,8 +113,8 @@ class ClosedFormCCA(BaseCCA):
         held: int = 0,
         keep: bool = False,
     ) -> Moments:
-        """One sequential pass: read a chunk, make its features piece by piece, add its moments."""
-        # What needs no data is refused before the data is read.
+        """One sequential pass: read a chunk, compute its features in pieces, add its moments."""
+        # Errors that need no data come before any data is read.
         one_per_view("reg", self.reg, at_least_zero)
         rows = self._rows_per_chunk(pairs, maps, backend, engine, held=held, keep=keep)
         placed = [features.to(backend) for features in maps]
@@ -136,7 +135,7 @@ class ClosedFormCCA(BaseCCA):
                     check_domain(name, features.kernel, chunk, start)
                 n_chunk = int(x.shape[0])
                 start += n_chunk
-                # The first rows go alone: the rest then comes less a mean that is near its own.
+                # The first rows go alone, so that the others are shifted by a mean close to theirs.
                 head = min(PIECE_ROWS, n_chunk) if moments.n == 0 else 0
                 for part in (slice(0, head), slice(head, n_chunk)):
                     n = part.stop - part.start
@@ -155,8 +154,8 @@ class ClosedFormCCA(BaseCCA):
         to_numpy = moments.backend.to_numpy
         means = [to_numpy(covariances.mean_x), to_numpy(covariances.mean_y)]
         solution = solve_primal(covariances, L, reg, moments.backend)
-        # What is kept is what the data's precision can use: float64 frequencies for float32 data
-        # would double the model for nothing.
+        # Stored in the precision of the data: float64 frequencies for float32 data would only
+        # double the size of the model.
         keep = numpy_backend(moments.backend.dtype)
         x, y = (
             ViewProjection(features.to(keep), mean, weights)
@@ -174,9 +173,9 @@ class ClosedFormCCA(BaseCCA):
         held: int,
         keep: bool,
     ) -> int:
-        """What `memory_budget` allows beside the moments, `held` bytes, and the solution.
+        """Rows per chunk within `memory_budget`, besides moments, `held` bytes and solution.
 
-        With `keep` the moments stay while copies of them are solved.
+        With `keep` the moments stay in memory while copies of them are solved.
         """
         ranks = _ranks(maps)
         scratch = sum(f.scratch_per_row() for f in maps) * backend.itemsize
@@ -190,7 +189,7 @@ class ClosedFormCCA(BaseCCA):
             # In use and read ahead, plus the features of the chunk.
             per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
             n_rows=pairs.n_rows,
-            purpose=f"the closed form with {max(ranks)} features a view",
+            purpose=f"the closed form with {max(ranks)} features per view",
             remedy=f"{self._remedy} or raise memory_budget.",
         )
 
@@ -208,10 +207,11 @@ class LinearCCA(ClosedFormCCA):
     reg : float or pair of floats, default=0.0
         Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx). 0 is
         the textbook's CCA; directions without variance are left out, so duplicated columns are
-        harmless. Columns that vary in a handful of rows may still do anything on new rows (the
-        border pixels of images): a little, such as 1e-8, tames them.
+        harmless. Columns that vary in few rows only (border pixels of images) can still harm the
+        projection of new rows: a small value such as 1e-8 prevents that.
     memory_budget : int, str or None, default=None
-        Bytes the fit may use over the data itself ("4GiB" works); None takes half of what is free.
+        Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
+        memory.
     n_jobs : int or None, default=None
         Threads; None and -1 use all cores.
     device : str or None, default=None
@@ -276,16 +276,16 @@ class FourierCCA(ClosedFormCCA):
     n_components : int, default=2
         Dimensions to project to, L.
     rank : int, default=2000
-        Number of random features a view, M. Accuracy and cost grow with it (time N M^2).
+        Number of random features per view, M. Accuracy and cost grow with it (time N M^2).
     kernel : str, Kernel or a pair of these, default="rbf"
         With the default `approximation` a stationary kernel: "rbf", "laplacian", "cauchy",
         "matern".
     width : float, "median" or a pair of these, default="median"
-        Length scale of kernels that were given none; "median" takes the median distance among 4000
-        rows, each view its own.
+        Length scale of kernels without one; "median" takes the median distance among 4000 rows of
+        each view.
     approximation : str, FeatureMap, or a pair of these, default="fourier"
-        The random features. "fourier": independent frequencies, as published. "random": those that
-        suit the kernel best, for any kernel that has some, sums and products too. For "rbf" and
+        The random features. "fourier": independent frequencies, as published. "random": the best
+        ones for the kernel, if there are any, also for sums and products of kernels. For "rbf" and
         "matern": "orthogonal" (less error), "hadamard" (less error, and a fraction of the time at
         hundreds of columns), "fastfood", "hashed_fourier" (for sparse data of very many columns);
         "qmc" for any stationary kernel (much less error at few columns). For "polynomial":
@@ -297,7 +297,7 @@ class FourierCCA(ClosedFormCCA):
         phase. "orthogonal", "qmc" and "hadamard" always do.
     reg : float or pair of floats, default=1e-6
         Regularisation relative to the total variance of the features of the view:
-        r_x = reg * trace(Sigma_xx). Raise it when held-out correlation falls short of training.
+        r_x = reg * trace(Sigma_xx). Raise it if the held-out correlation is far below training.
     random_state : int, RandomState, Generator or None, default=None
         Fixes the draw of the features.
     memory_budget, n_jobs, device
@@ -395,28 +395,26 @@ class NystromCCA(ClosedFormCCA):
     n_components : int, default=2
         Dimensions to project to, L.
     rank : int, default=1000
-        Number of landmarks a view, M; with fewer rows than that, all rows are landmarks, and the
-        result is exact kernel CCA.
+        Number of landmarks per view, M. With fewer rows, all rows are landmarks and the result is
+        exact kernel CCA.
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel.
     width : float, "median" or a pair of these, default="median"
         As in `FourierCCA`.
     landmarks : str, default="uniform"
-        How landmarks are chosen; all but the first among 5 rows for each, 4000 at least:
+        How landmarks are chosen. All but "uniform" choose among 5 rows per landmark, at least 4000:
 
-        - "uniform": at random. Free; hard to beat where no part of the data is rare.
-        - "kmeans": centres of clusters. The most accurate at a given rank on image data, and the
-          slowest. Centres are dense even where rows are sparse.
-        - "kmeans++": rows far from each other. Cheap; finds clusters however small, in sparse rows
-          too.
-        - "randomly_pivoted_cholesky": rows the others explain badly, drawn in the kernel's own
-          geometry. The one to take for rare groups, kernels that are not of distances, and
-          spectra that fall fast.
-        - "pivoted_cholesky": always the row explained worst (incomplete Cholesky, partial
-          Gram-Schmidt). For kernels of low rank, where it ends when nothing is left; on noisy data
-          it spends its landmarks on outliers and can be worse than "uniform".
-        - "leverage": at random by ridge leverage scores, the rule of the theory; between "uniform"
-          and "randomly_pivoted_cholesky".
+        - "uniform": at random. Costs nothing; hard to beat where no group of rows is rare.
+        - "kmeans": cluster centres. The most accurate at a given rank on image data, and the
+          slowest. Centres are dense even if rows are sparse.
+        - "kmeans++": rows far from each other. Cheap; finds small clusters, also in sparse rows.
+        - "randomly_pivoted_cholesky": rows that the others explain badly, drawn at random. For rare
+          groups, kernels that are not of distances, and spectra that decay fast.
+        - "pivoted_cholesky": always the row that is explained worst (incomplete Cholesky, partial
+          Gram-Schmidt). For kernels of low rank; on noisy data it chooses outliers and can be worse
+          than "uniform".
+        - "leverage": at random by ridge leverage scores; between "uniform" and
+          "randomly_pivoted_cholesky".
     reg, random_state, memory_budget, n_jobs, device
         As in `FourierCCA`.
 

@@ -17,10 +17,10 @@ from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection
 from knoi.solvers.exact import solve_dual
 
-# Alive at the peak: both kernels, both eigenbases and the work of an eigen-decomposition; measured
-# by benchmarks/speed/memory.py.
+# N x N matrices in memory at the peak: both kernels, both eigenbases and the workspace of an
+# eigendecomposition; measured by benchmarks/speed/memory.py.
 DUAL_MATRICES = 8
-DUAL_VIEWS = 3  # the rows in float64, and twice while they are centred and scaled
+DUAL_VIEWS = 3  # copies of the rows in float64 while they are centred and scaled
 
 
 class KernelCCA(BaseCCA):
@@ -38,11 +38,11 @@ class KernelCCA(BaseCCA):
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel.
     width : float, "median" or a pair of these, default="median"
-        Length scale of kernels that were given none; "median" takes the median distance among 4000
-        rows, each view its own.
+        Length scale of kernels without one; "median" takes the median distance among 4000 rows of
+        each view.
     reg : float or pair of floats, default=1e-3
         Regularisation relative to the total variance of the view in feature space:
-        r_x = reg * trace(K_x) / N. Without it kernel CCA correlates anything with anything.
+        r_x = reg * trace(K_x) / N. Without it, kernel CCA correlates any two views perfectly.
     random_state : int, RandomState, Generator or None, default=None
         Fixes the sample rows of the median trick.
     memory_budget, n_jobs, device
@@ -89,10 +89,9 @@ class KernelCCA(BaseCCA):
         reg = one_per_view("reg", self.reg, at_least_zero)
         self._check_memory(pairs, backend)
         kernels, _ = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
-        # N x N algebra is float64 whatever the data: a kernel matrix is as ill-conditioned as
-        # matrices get.
+        # N x N algebra is always float64: kernel matrices are very ill-conditioned.
         exact = pick_backend(self.device, "float64")
-        # A copy of our own: the model keeps the rows, the caller may go on changing them.
+        # A copy: the model keeps the rows, and the caller may change theirs.
         rows = pairs.read(0, pairs.n_rows)
         views = [exact.asarray(view.astype(np.float64)) for view in rows]
         Ks = [kernel(X, X) for kernel, X in zip(kernels, views, strict=True)]

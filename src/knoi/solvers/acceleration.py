@@ -50,10 +50,10 @@ class Preconditioner(Protocol):
 
 
 class Plain:
-    """The gradient itself, no ridge: the published algorithm."""
+    """No preconditioner and no ridge: the published algorithm."""
 
     def __call__(self, G: Array, U: Array) -> Array:
-        """G."""
+        """The gradient G."""
         return G
 
     def penalty(self, U: Array) -> Array | None:
@@ -68,9 +68,9 @@ plain = Plain()
 class Columns:
     """P = M (K_ZZ + shift)^-2 for kernel columns k(x, Z) (after FALKON).
 
-    The landmarks are rows of the data, so K_ZZ^2 / M estimates the covariance of the columns. One
-    M x M triangle and four triangular solves a step; the columns are never whitened. The ridge is
-    that of kernel CCA, on the norm U' K_ZZ U of the projections; it costs nothing.
+    The landmarks are rows of the data, so K_ZZ^2 / M estimates the covariance of the columns. It
+    takes one M x M triangle and four triangular solves per step; the columns are never whitened.
+    The ridge is that of kernel CCA, on the norm U' K_ZZ U of the projections, at no cost.
     """
 
     factor: Array  # C, (M, M) lower triangular, C C' = K_ZZ + shift
@@ -80,7 +80,7 @@ class Columns:
 
     @staticmethod
     def bytes_needed(rank: int, itemsize: int) -> int:
-        """The triangle, stored square."""
+        """Bytes of the triangle, stored as a square."""
         return rank * rank * itemsize
 
     @classmethod
@@ -100,7 +100,7 @@ class Columns:
 
         engine.map(fill, even_slices(M, 256))
         diagonal = backend.xp.arange(M, **backend.placement)
-        # The kernel of rows that are all zero may be zero: then the gradient is, too.
+        # The kernel of rows that are all zero may be zero; then the gradient is zero, too.
         trace = float(backend.xp.sum(K[diagonal, diagonal]))
         variance = trace / M - float(backend.xp.mean(K))  # in feature space, about the mean
         shift = shift * trace or 1.0
@@ -135,7 +135,7 @@ class LowRank:
     """P = I - Q diag(1 - l_q / l_i) Q', for any feature map at any rank (after EigenPro).
 
     The top eigenvectors Q of the covariance, from the centred features of a subsample, are slowed
-    down to the pace of the last of them; the rest is left alone.
+    down to the pace of the last of them; the other directions do not change.
     """
 
     Q: Array  # (M, q)
@@ -144,7 +144,7 @@ class LowRank:
 
     @staticmethod
     def bytes_needed(rank: int, itemsize: int) -> int:
-        """Q at its widest, and the matrix it comes from with its copies."""
+        """Bytes of Q at its widest, and of the matrix it comes from with copies."""
         s = LowRank.rows_wanted(rank)
         return rank * (s // SAMPLE_PER_VECTOR) * itemsize + 4 * 8 * min(s, rank) ** 2
 
@@ -164,7 +164,7 @@ class LowRank:
         backend: Backend,
         engine: Engine,
     ) -> "LowRank":
-        """Eigenvectors from the features of `sample` (s, d); both are on the backend.
+        """Fit to the features of `sample` (s, d); map and sample are on the backend.
 
         `ridge` is relative to the total variance, as `reg` is.
         """
@@ -238,7 +238,7 @@ class LowRank:
 
 
 def _centred_gram(X: Array) -> NDArray[np.float64]:
-    """Inner products of sparse rows X (s, d) about their mean, (s, s), without taking it off."""
+    """Centred inner products of sparse rows X (s, d), (s, s), without centring the rows."""
     gram: NDArray[np.float64] = inner(X.astype(np.float64), X)
     means = gram.mean(axis=0)
     gram -= means
@@ -248,10 +248,9 @@ def _centred_gram(X: Array) -> NDArray[np.float64]:
 
 
 def _noise(total: float, batch_size: int) -> float:
-    """The eigenvalue that a minibatch no longer resolves.
+    """The smallest eigenvalue that a minibatch resolves.
 
-    Once eigenvalues are no larger, curvature no longer limits the step, and slowing down more
-    directions buys nothing.
+    Directions with smaller eigenvalues do not limit the step: slowing them down gains nothing.
     """
     return total / (2 * batch_size)
 
