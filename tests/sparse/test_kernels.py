@@ -59,7 +59,8 @@ def test_values(kernel, rows):
     ):
         X, Z = (table.astype(dtype) for table in rows)
         expected = kernel(X.astype(np.float64), Z.astype(np.float64))
-        for one, other in ((csr(X), csr(Z)), (X, csr(Z)), (csr(X), Z)):
+        # Dense rows are always floats.
+        for one, other in ((csr(X), csr(Z)), (1.0 * X, csr(Z)), (csr(X), 1.0 * Z)):
             K = kernel(one, other)
             assert type(K) is np.ndarray
             assert K.dtype == expected_dtype
