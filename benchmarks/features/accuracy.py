@@ -22,8 +22,8 @@ from benchmarks.features.data import load
 from benchmarks.harness import Results
 from knoi.arrays.random import View
 from knoi.features import Nystrom, RandomFourier
-from knoi.features.approximations import FITS
 from knoi.features.landmarks import select_landmarks
+from knoi.features.registry import REGISTRY
 from knoi.kernels import (
     RBF,
     AdditiveChi2,
@@ -62,7 +62,7 @@ def nystrom(sample, kernel, rank, seed, view, *, landmarks):
 
 
 MAPS = {
-    **FITS,
+    **{name: entry.fit for name, entry in REGISTRY.items()},
     # Cosine and sine of every frequency, as the rules below have it: what the rule itself is worth.
     "fourier-paired": partial(RandomFourier.fit, paired=True),
     "nystrom-uniform": partial(nystrom, landmarks="uniform"),

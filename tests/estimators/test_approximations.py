@@ -6,7 +6,7 @@ import pytest
 import knoi
 from knoi import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.datasets import make_two_views
-from knoi.features.approximations import FITS, approximate
+from knoi.features.registry import APPROXIMATIONS, approximate
 from knoi.kernels import (
     RBF,
     AdditiveChi2,
@@ -43,7 +43,7 @@ def models(name):
     yield KNOI(1, epochs=10, held_out=0, **shared)
 
 
-@pytest.mark.parametrize("name", ["random", *FITS])
+@pytest.mark.parametrize("name", APPROXIMATIONS)
 def test_finds_what_a_line_cannot(views, name, tmp_path):
     (X, Y), train, test = views
     linear = LinearCCA(1).fit(X[train], Y[train]).score(X[test], Y[test])

@@ -356,9 +356,9 @@ PARAMETERS = [
     (
         FourierCCA(approximation=("fourier", "hadamard"), kernel=("rbf", "laplacian")),
         InputError,
-        "view Y: 'hadamard' features turn frequencies in all directions alike, but those of the "
-        "laplacian kernel keep to the axes. Use 'fourier' or 'qmc' with it, or an isotropic "
-        "kernel, 'rbf' or 'matern'.",
+        "view Y: 'hadamard' features need an isotropic kernel: the spectral measure of the "
+        "laplacian kernel is not invariant under rotation. Use 'fourier' or 'qmc' with it, or the "
+        "kernel 'rbf' or 'matern'.",
     ),
     (
         FourierCCA(approximation=Identity(2)),
@@ -369,9 +369,8 @@ PARAMETERS = [
     (
         FourierCCA(kernel=("rbf", "linear")),
         InputTypeError,
-        "view Y: random Fourier features need a stationary kernel, not 'linear': its frequencies "
-        "come from the kernel's Fourier transform. Use 'rbf', 'laplacian', 'cauchy' or 'matern', "
-        "or a Nystrom approximation, which takes any kernel.",
+        "view Y: random Fourier features need a stationary kernel, not 'linear'. Use 'rbf', "
+        "'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel.",
     ),
     (
         NystromCCA(landmarks="dpp"),

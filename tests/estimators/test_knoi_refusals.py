@@ -9,7 +9,7 @@ from knoi.exceptions import (
     MemoryBudgetError,
 )
 from knoi.features import Identity, RandomFourier
-from knoi.features.approximations import APPROXIMATIONS
+from knoi.features.registry import APPROXIMATIONS
 from knoi.kernels import RBF
 from tests.estimators.knoi_models import every_solver, small, views
 from tests.estimators.refusing import refused

@@ -195,7 +195,7 @@ def test_negative_values_are_refused(rows, make):
 def test_refuses_a_rank_without_room_for_every_column(rows):
     expected = (
         r"^rank=4 is too small for additive features of 5 columns: they take 1, 3, 5, \.\.\. "
-        r"features a column\. Pass a rank of at least 5, better 25\.$"
+        r"features per column\. Pass a rank of at least 5, better 25\.$"
     )
     with pytest.raises(InputError, match=expected):
         additive(rows, AdditiveChi2(), 4)

@@ -20,7 +20,6 @@ from knoi.features import (
     fit_sum,
 )
 from knoi.features.composite import factor_rank, split_rank
-from knoi.features.multiplied import features_iid
 from knoi.features.structured import StructuredFourier
 from knoi.kernels import (
     RBF,
@@ -234,8 +233,8 @@ class TestSums:
         [
             (
                 lambda rows: sum_of(rows, rank=1),
-                r"rank=1 is below the 2 kernels of SumKernel\(.*\): each needs a feature at least\."
-                r" Raise rank to 2 or more",
+                r"rank=1 is below the 2 kernels of SumKernel\(.*\): each needs at least one "
+                r"feature\. Raise rank to 2 or more",
             ),
             (
                 lambda rows: ConcatenatedMap((Identity(5), Identity(4)), (1.0, 1.0)),
@@ -246,7 +245,7 @@ class TestSums:
                 lambda rows: ConcatenatedMap((Identity(5),), (1.0, 2.0)),
                 "weights has 2 numbers for 1 kernels",
             ),
-            (lambda rows: ConcatenatedMap((Identity(5),), (0.0,)), r"weights\[0\]=0\.0 cannot be"),
+            (lambda rows: ConcatenatedMap((Identity(5),), (0.0,)), r"weights\[0\]=0\.0: wanted"),
         ],
     )
     def test_what_makes_no_sense_is_refused(self, rows, make, text):
@@ -327,31 +326,31 @@ class TestProducts:
     def test_pairs_may_not_be_multiplied_elementwise(self, rows):
         parts = tuple(paired(rows, kernel, 20, 0, View.X) for kernel in PRODUCT.parts)
         expected = (
-            r"^the features of these maps \(random_fourier\) cannot be multiplied one by one: they "
-            r"are not draws of one distribution, each unbiased on its own\. Use TensorMap, which "
-            r"multiplies each with each\.$"
+            r"^the features of these maps \(random_fourier\) cannot be multiplied elementwise: "
+            r"they are not draws of one distribution, each unbiased on its own\. Use TensorMap, "
+            r"which multiplies each with each\.$"
         )
         with pytest.raises(InputError, match=expected):
             ProductMap(PRODUCT, parts)
 
     def test_ranks_must_agree(self, rows):
         parts = (fourier(rows, RBF(1.0), 4, 0, View.X), fourier(rows, RBF(1.0), 5, 1, View.X))
-        with pytest.raises(InputError, match=r"have ranks \[4, 5\]: feature by feature, they must"):
+        with pytest.raises(InputError, match=r"have ranks \[4, 5\]: to be multiplied elementwise"):
             ProductMap.of(parts)
 
-    def test_which_maps_are_features_iid(self, rows):
+    def test_which_maps_have_iid_features(self, rows):
         random = fourier(rows, RBF(1.0), 4, 0, View.X)
-        assert features_iid(random)
-        assert features_iid(multiplied(rows))
-        assert features_iid(TensorMap(random, random))
+        assert random.features_iid
+        assert multiplied(rows).features_iid
+        assert TensorMap((random, random)).features_iid
         fixed = nystrom(rows, RBF(1.0), 4, 0, View.X)
         for features in (paired(rows, RBF(1.0), 4, 0, View.X), fixed, Identity(5), sum_of(rows)):
-            assert not features_iid(features)
-            assert not features_iid(TensorMap(random, features))
+            assert not features.features_iid
+            assert not TensorMap((random, features)).features_iid
 
     def test_tensor_multiplies_inner_products(self, rows):
         one, two = fourier(rows, RBF(2.0), 7, 0, View.X), Identity(5)
-        Phi = TensorMap(one, two).transform(rows)
+        Phi = TensorMap((one, two)).transform(rows)
         A, B = one.transform(rows), two.transform(rows)
         np.testing.assert_allclose(Phi @ Phi.T, (A @ A.T) * (B @ B.T), atol=1e-12)
         every = np.einsum("ni,nj->nij", A, B).reshape(60, -1)
@@ -360,7 +359,7 @@ class TestProducts:
 
     def test_the_first_columns_of_a_tensor_are_of_both(self, rows):
         one, two = fourier(rows, RBF(2.0), 8, 0, View.X), fourier(rows, RBF(2.0), 9, 1, View.X)
-        found = TensorMap(one, two).transform(rows)[:, :16]
+        found = TensorMap((one, two)).transform(rows)[:, :16]
         A, B = one.transform(rows), two.transform(rows)
         np.testing.assert_allclose(found[:, :8], A * B[:, :8], atol=1e-14)
         np.testing.assert_allclose(found[:, 8:], A * B[:, 1:9], atol=1e-14)

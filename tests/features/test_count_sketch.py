@@ -9,7 +9,7 @@ import scipy.sparse
 from knoi.arrays.random import View
 from knoi.exceptions import InputTypeError
 from knoi.features import CountSketch
-from knoi.features.count_sketch import DRAW_BLOCK
+from knoi.features.sketch import HASHED_COLUMNS
 from knoi.kernels import RBF, Linear
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
@@ -85,12 +85,12 @@ def test_buckets_and_signs_are_even():
 
 
 def test_seeds_views_and_blocks_differ_and_more_columns_begin_with_the_same():
-    one = sketch(DRAW_BLOCK + 100, 64).hashes
+    one = sketch(HASHED_COLUMNS + 100, 64).hashes
     np.testing.assert_array_equal(sketch(1000, 64).hashes, one[:1000])
     others = (
         sketch(1000, 64, seed=1).hashes,
         sketch(1000, 64, view=View.Y).hashes,
-        one[DRAW_BLOCK:],
+        one[HASHED_COLUMNS:],
     )
     for other in others:
         assert np.mean(other == one[: other.size]) < 0.1

@@ -13,11 +13,9 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 from knoi.arrays.random import View
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features.arccosine import ArcCosineFeatures
-from knoi.features.compact_maclaurin import CompactMaclaurin
-from knoi.features.maclaurin import RandomMaclaurin
-from knoi.features.products import coefficients, degree_shares
+from knoi.features.maclaurin import CompactMaclaurin, RandomMaclaurin, coefficients, degree_shares
+from knoi.features.sketch import TensorSketch
 from knoi.features.spherical import SphericalFourier, fit_spectrum, mean_wave
-from knoi.features.tensor_sketch import TensorSketch
 from knoi.kernels import RBF, ArcCosine, Linear, Polynomial, SphericalPolynomial
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
@@ -179,7 +177,7 @@ class TestTensorSketch:
 
     @pytest.mark.parametrize("size", [0, 40_000])
     def test_refuses_sketches_that_have_no_hash(self, rows, size):
-        with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: 1 to 32767 bu"):
+        with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: it must be"):
             TensorSketch.fit(rows, CUBIC, 11, 0, View.X, sketch_size=size)
 
 
@@ -279,7 +277,7 @@ class TestMaclaurin:
     def test_refusals(self, rows, kind):
         with pytest.raises(InputTypeError, match=r"power series of x\.z, not 'rbf'\. Use 'polynom"):
             kind.fit(rows, RBF(1.0), 11, 0, View.X)
-        with pytest.raises(InputError, match=r"^exact='all' is not known: wanted one of 'constan"):
+        with pytest.raises(InputError, match=r"^exact='all' is not known: wanted one of"):
             kind.fit(rows, CUBIC, 11, 0, View.X, exact="all")
         with pytest.raises(InputError, match=r"^rank=6 leaves no features besides the 6 that are"):
             kind.fit(rows, CUBIC, 6, 0, View.X, exact="linear")
@@ -291,7 +289,7 @@ class TestMaclaurin:
 
     @pytest.mark.parametrize("expansion", [1, 6])
     def test_refuses_an_expansion_without_a_hadamard_matrix(self, rows, expansion):
-        with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: a power of"):
+        with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: it must"):
             CompactMaclaurin.fit(rows, CUBIC, 11, 0, View.X, expansion=expansion)
 
 
@@ -382,9 +380,13 @@ class TestArcCosine:
 @pytest.mark.parametrize(
     ("kind", "kernel", "text"),
     [
-        (TensorSketch, Linear(), r"^TensorSketch approximates the polynomial kernel, not 'linear'"),
-        (SphericalFourier, RBF(1.0), r"polynomial kernel of unit vectors, not 'rbf'\. Use Spheric"),
-        (ArcCosineFeatures, RBF(1.0), r"^arc-cosine features approximate the arc-cosine kernel, n"),
+        (TensorSketch, Linear(), r"^TensorSketch needs the kernel 'polynomial', not 'linear'"),
+        (
+            SphericalFourier,
+            RBF(1.0),
+            r"'spherical_polynomial' or 'polynomial', not 'rbf'",
+        ),
+        (ArcCosineFeatures, RBF(1.0), r"^arc-cosine features need the kernel 'arccosine', not"),
     ],
 )
 def test_other_kernels_are_refused(rows, kind, kernel, text):

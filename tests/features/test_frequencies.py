@@ -11,7 +11,7 @@ from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import Purpose, View, generator
 from knoi.exceptions import InputError
 from knoi.features import RandomFourier
-from knoi.features.frequencies import DRAW_BLOCK, draw_frequencies
+from knoi.features.fourier import DRAW_BLOCK, draw_frequencies
 from knoi.kernels import RBF, Cauchy, Laplacian, Matern
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
@@ -197,10 +197,9 @@ def test_orthogonal_refuses_a_kernel_that_is_not_isotropic(kernel):
     with pytest.raises(InputError) as raised:
         fourier(rows_of(5, 3), kernel, 10, "orthogonal")
     assert str(raised.value) == (
-        "frequencies='orthogonal' turns frequencies in all directions alike, but those of the "
-        f"{kernel.name} kernel keep to the axes: its spectral measure is not invariant under "
-        "rotation, and the features would stand for another kernel. Use frequencies='qmc' or "
-        "'iid' with it, or an isotropic kernel, 'rbf' or 'matern'."
+        "frequencies='orthogonal' needs an isotropic kernel: the spectral measure of the "
+        f"{kernel.name} kernel is not invariant under rotation. Use frequencies='qmc' or 'iid' "
+        "with it, or the kernel 'rbf' or 'matern'."
     )
 
 

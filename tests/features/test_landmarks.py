@@ -16,15 +16,15 @@ from knoi.exceptions import InputError, NonFiniteError
 from knoi.features import KernelColumns, Nystrom
 from knoi.features.landmarks import (
     Selection,
+    distant_rows,
     landmarks_from_chunks,
+    leverage_scores,
     n_candidates,
     pivoted_cholesky,
     randomly_pivoted_cholesky,
     reservoir,
     select_landmarks,
 )
-from knoi.features.landmarks.clusters import distant_rows
-from knoi.features.landmarks.leverage import leverage_scores
 from knoi.kernels import RBF, Chi2, Linear, Polynomial
 
 SELECTIONS = get_args(Selection)
@@ -420,7 +420,7 @@ class TestStreams:
             (
                 np.ones(5),
                 InputError,
-                r"^the chunk at row 60 of the stream has shape \(5,\): wanted rows, \(n, d\)\. "
+                r"^the chunk at row 60 of the stream has shape \(5,\): wanted \(n, d\)\. "
                 r"Reshape a single row to \(1, d\)\.$",
             ),
             (
@@ -502,7 +502,7 @@ def by_chance(make):
 @pytest.mark.parametrize("make", [small_nystrom, small_knoi])
 def test_every_rule_works_from_every_source(clustered, views, method, source, make, monkeypatch):
     # Fewer than there are rows: candidates are read from here and there.
-    monkeypatch.setattr("knoi.features.landmarks.selection._LEAST_CANDIDATES", 600)
+    monkeypatch.setattr("knoi.features.landmarks._LEAST_CANDIDATES", 600)
     one, two = (make(method).fit(*views[source]) for _ in range(2))
     np.testing.assert_array_equal(one.x_weights_, two.x_weights_)
     np.testing.assert_array_equal(one.correlations_, two.correlations_)

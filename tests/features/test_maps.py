@@ -133,9 +133,8 @@ class TestRandomFourier:
 
     def test_refuses_a_kernel_without_a_spectrum(self, rows):
         expected = (
-            r"^random Fourier features need a stationary kernel, not 'linear': its frequencies "
-            r"come from the kernel's Fourier transform\. Use 'rbf', 'laplacian', 'cauchy' or "
-            r"'matern', or a Nystrom approximation, which takes any kernel\.$"
+            r"^random Fourier features need a stationary kernel, not 'linear'\. Use 'rbf', "
+            r"'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel"
         )
         with pytest.raises(InputTypeError, match=expected):
             fourier(rows, Linear())

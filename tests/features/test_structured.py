@@ -158,9 +158,9 @@ def test_lengths_are_those_of_the_spectral_measure():
 @pytest.mark.parametrize("kernel", [Laplacian(1.0), Cauchy(1.0)], ids=lambda k: k.name)
 def test_refuses_kernels_that_know_their_axes(construction, kernel):
     expected = (
-        rf"^'{construction}' features turn frequencies in all directions alike, but those of the "
-        rf"{kernel.name} kernel keep to the axes\. Use 'fourier' or 'qmc' with it, or an isotropic "
-        r"kernel, 'rbf' or 'matern'\.$"
+        rf"^'{construction}' features need an isotropic kernel: the spectral measure of the "
+        rf"{kernel.name} kernel is not invariant under rotation\. Use 'fourier' or 'qmc' with it, "
+        r"or the kernel 'rbf' or 'matern'\.$"
     )
     with pytest.raises(InputError, match=expected):
         structured(rows_of(5, 3), kernel, construction=construction)

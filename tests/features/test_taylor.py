@@ -206,7 +206,7 @@ def test_refuses_a_rank_without_room_for_degree_1(rows):
 
 def test_refuses_another_kernel(rows):
     expected = (
-        r"^Taylor features are those of the kernel 'rbf', not of 'laplacian'\. Use rbf, or a "
+        r"^Taylor features need the kernel 'rbf', not 'laplacian'\. Use it, or a "
         r"Nystrom approximation, which takes any kernel\.$"
     )
     with pytest.raises(InputTypeError, match=expected):

@@ -24,8 +24,8 @@ from knoi.estimators.maps import (
 from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
-from knoi.features.approximations import DENSE
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features.registry import is_dense
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 from knoi.solvers.exact import Moments, solve_primal
 
@@ -374,7 +374,7 @@ class FourierCCA(ClosedFormCCA):
 
     def _check_frequencies(self, pairs: PairSource, requested: tuple[Any, Any], rank: int) -> None:
         """Raise if the frequencies would not fit in memory."""
-        dense = [d for d, one in zip(pairs.n_cols, requested, strict=True) if one in DENSE]
+        dense = [d for d, one in zip(pairs.n_cols, requested, strict=True) if is_dense(one)]
         if not dense:
             return
         budget = budget_or_default(self.memory_budget, available_ram())

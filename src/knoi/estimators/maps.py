@@ -9,8 +9,8 @@ from knoi.checks import count, is_real, one_per_view
 from knoi.data.pairs import PairSource, RowPair
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features import FeatureMap, KernelColumns
-from knoi.features.approximations import APPROXIMATIONS, approximate
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features.registry import APPROXIMATIONS, approximate
 from knoi.kernels import Kernel, resolve, with_default_width, with_learned_weights
 
 Maps = tuple[FeatureMap, FeatureMap]

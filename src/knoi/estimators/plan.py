@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from knoi.arrays.blocks import format_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
-from knoi.features.approximations import DENSE, FITS, numbers_kept
-from knoi.features.choice import choose
+from knoi.features.registry import APPROXIMATIONS, choose, is_dense, numbers_kept
 from knoi.kernels import Kernel
 from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
 from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS
@@ -146,7 +145,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         needed = max(needed, held + start)
     if needed > sizes.budget:
         remedy = "Lower rank or batch_size, or raise memory_budget."
-        if set(approximation) & set(DENSE) and 2 * sum(maps) > needed:
+        if any(map(is_dense, approximation)) and 2 * sum(maps) > needed:
             remedy = MANY_COLUMNS.format(instead=request.instead)
         raise MemoryBudgetError(
             f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows needs "
@@ -199,16 +198,15 @@ def _choose_view(
     columns, room = Columns.bytes_needed(min(rank, n_train), sizes.itemsize), sizes.budget // 5
     columns_fit = columns <= room
     if asked == "auto":
-        choice = choose(
+        asked, reason = choose(
             request.kernels[v],
             sizes.n_cols[v],
             min(rank, n_train),
             sparse=sizes.sparse[v] is not None,
             columns_bytes=columns,
-            room=room,
+            limit=room,
         )
-        asked = choice.name
-        logger.info("view %s: approximation=%r, because %s.", "XY"[v], asked, choice.reason)
+        logger.info("view %s: approximation=%r, because %s.", "XY"[v], asked, reason)
     if asked == "nystrom":
         rank = min(rank, n_train)
     if asked == "identity":
@@ -254,7 +252,7 @@ def _map_bytes(
     sparse = sizes.sparse[v]
     if approximation == "nystrom" and sparse is not None:
         return 2 * (sparse + 2 * sizes.itemsize) * rank
-    if approximation in FITS or approximation == "random":
+    if approximation in APPROXIMATIONS:
         kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
         return 2 * kept * sizes.itemsize
     if sparse is None:

@@ -7,9 +7,9 @@ exp(-pi sqrt(n)) for additive chi2, whose K is smooth, and like 1/n for the inte
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -18,12 +18,12 @@ from numpy.polynomial.chebyshev import chebval
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.kernels import AdditiveChi2, Intersection, Kernel, kernel_from_state
+from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap, Size, Tensor, output, require_kernel
+from knoi.kernels import AdditiveChi2, Intersection, Kernel
 
 # Samples of the spectrum, n: at so many, additive chi2 is exact to rounding.
 MAX_SAMPLES = 128
@@ -46,16 +46,16 @@ PROFILES: dict[type[Kernel], tuple[Profile, Profile]] = {
 
 @dataclass(frozen=True)
 class Additive(FeatureMap):
-    """2n + 1 features a column: sqrt(x) times c_0, c_k cos(kL log x) and c_k sin(kL log x), k <= n.
+    """sqrt(x) times c_0, c_k cos(kL log x), c_k sin(kL log x), k <= n: 2n + 1 features per column.
 
     x = 0 gives zeros, so sparse rows cost what their nonzeros cost. Columns go round first: feature
-    j + d i is one of column j. Negative entries are refused, as the kernels refuse them.
+    j + d i is one of column j. Negative entries raise `InputError`, as they do in the kernels.
     """
 
     kind: ClassVar[str] = "additive"
     kernel: Kernel
-    columns: int  # d
-    weights: Array  # c, (n + 1,)
+    columns: Annotated[int, Size("d")]
+    weights: Annotated[Array, Tensor(("n + 1",))]  # c
     step: float  # L
 
     @classmethod
@@ -67,30 +67,25 @@ class Additive(FeatureMap):
         seed: int,
         view: View,
     ) -> Self:
-        """As many features a column as `rank` has room for, 1, 3, 5, ... 257; no draw, no seed.
+        """As many features per column as `rank` allows, 1, 3, 5, ... 257; no draw, no seed.
 
-        The sample tells the number of columns and is checked for negative values.
+        The sample gives the number of columns and is checked for negative values.
         """
-        if type(kernel) not in PROFILES:
-            raise InputTypeError(
-                f"additive features need the kernel 'additive_chi2' or 'intersection', not "
-                f"{kernel.name!r}. Use one of them, or a Nystrom approximation, which takes any "
-                "kernel."
-            )
+        kernel = require_kernel(
+            kernel,
+            (AdditiveChi2, Intersection),
+            "additive features need the kernel 'additive_chi2' or 'intersection'",
+            "one of them",
+        )
         kernel.check(sample)
         d = int(sample.shape[1])
         if rank < d:
             raise InputError(
                 f"rank={rank} is too small for additive features of {d} columns: they take 1, 3, "
-                f"5, ... features a column. Pass a rank of at least {d}, better {5 * d}."
+                f"5, ... features per column. Pass a rank of at least {d}, better {5 * d}."
             )
         step, weights = fit_weights(kernel, min((rank // d - 1) // 2, MAX_SAMPLES))
         return cls(kernel, d, weights, step)
-
-    @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return self.columns
 
     @property
     def per_column(self) -> int:
@@ -99,14 +94,8 @@ class Additive(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Columns of the output, d (2n + 1)."""
+        """Number of features, d (2n + 1)."""
         return self.columns * self.per_column
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the weights."""
-        own: np.dtype[Any] = np.dtype(self.weights.dtype)
-        return own
 
     def prepare(self, X: Array) -> Array:
         """sqrt(x) and log(x) side by side, (b, 2 d), the logarithm of 0 as 0; CSR for CSR."""
@@ -129,12 +118,9 @@ class Additive(FeatureMap):
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The formula, one k after the other, for the columns of the data it is asked for."""
+        """The formula, one k after the other."""
         d = self.columns
-        if out is None:
-            like = prepared.data if is_sparse(prepared) else prepared
-            shape = (prepared.shape[0], columns.stop - columns.start)
-            out = array_namespace(like).empty(shape, dtype=like.dtype, device=device(like))
+        out = output(prepared, columns.stop - columns.start, out)
         for k in range(columns.start // d, -(-columns.stop // d)):
             first, last = max(columns.start, k * d), min(columns.stop, (k + 1) * d)
             part = out[:, first - columns.start : last - columns.start]
@@ -168,29 +154,9 @@ class Additive(FeatureMap):
         parts = [scipy.sparse.csr_array((v, root.indices, root.indptr), root.shape) for v in values]
         return scipy.sparse.hstack(parts, format="csr")
 
-    def to(self, backend: Backend) -> Self:
-        """Weights on the backend."""
-        return replace(self, weights=backend.asarray(self.weights))
-
     def scratch_per_row(self) -> int:
         """The prepared row, and a copy of it on the way."""
         return 3 * self.columns
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kernel, number of columns, weights and step."""
-        return {
-            "kind": self.kind,
-            "kernel": self.kernel.state_dict(),
-            "columns": self.columns,
-            "weights": self.weights,
-            "step": self.step,
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        return cls(kernel, int(state["columns"]), state["weights"], float(state["step"]))
 
 
 def fit_weights(kernel: Kernel, n: int) -> tuple[float, NDArray[Any]]:

@@ -1,19 +1,16 @@
 """Arc-cosine features: a random layer of steps, ramps or squared ramps (Cho & Saul)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self
 
-import numpy as np
 from array_api_compat import array_namespace
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.random import View
 from knoi.arrays.sparse import product
-from knoi.exceptions import InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.features.frequencies import Frequencies, draw_frequencies
-from knoi.kernels import RBF, ArcCosine, Kernel, kernel_from_state
+from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.features.fourier import Frequencies, draw_frequencies
+from knoi.kernels import RBF, ArcCosine, Kernel
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class ArcCosineFeatures(FeatureMap):
 
     kind: ClassVar[str] = "arccosine"
     kernel: ArcCosine
-    W: Array  # (d, M)
+    W: Annotated[Array, Tensor(("d", "M"))]
 
     @classmethod
     def fit(
@@ -35,12 +32,10 @@ class ArcCosineFeatures(FeatureMap):
         *,
         frequencies: Frequencies = "iid",
     ) -> Self:
-        """Draw the layer; the sample only says how many columns there are."""
-        if not isinstance(kernel, ArcCosine):
-            raise InputTypeError(
-                f"arc-cosine features approximate the arc-cosine kernel, not {kernel.name!r}. Use "
-                "ArcCosine(...), or a Nystrom approximation, which takes any kernel."
-            )
+        """Draw the layer; the sample gives the number of columns only."""
+        kernel = require_kernel(
+            kernel, ArcCosine, "arc-cosine features need the kernel 'arccosine'", "it"
+        )
         # The Gaussian kernel of width 1 has standard normal frequencies.
         W, _ = draw_frequencies(
             RBF(1.0), int(sample.shape[1]), rank, seed, view, frequencies, paired=True
@@ -48,28 +43,17 @@ class ArcCosineFeatures(FeatureMap):
         return cls(kernel, W)
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.W.shape[0])
-
-    @property
-    def rank(self) -> int:
-        """Columns of the output, M."""
-        return int(self.W.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the weights."""
-        own: np.dtype[Any] = np.dtype(self.W.dtype)
-        return own
+    def features_iid(self) -> bool:
+        """Weights are independent, or at least have one distribution."""
+        return True
 
     def prepare(self, X: Array) -> Array:
-        """The rows themselves; refuses those whose k(x, x) overflows."""
+        """The rows themselves; raises if k(x, x) overflows for one of them."""
         self.kernel.diag(X)
         return X
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The formula, in place, for the asked-for columns."""
+        """The formula, in place, for these columns."""
         F = product(prepared, self.W[:, columns], out=out)  # (b, columns)
         xp = array_namespace(F)
         scale = (2 / self.rank) ** 0.5
@@ -84,21 +68,6 @@ class ArcCosineFeatures(FeatureMap):
         F *= scale
         return F
 
-    def to(self, backend: Backend) -> Self:
-        """The layer on the backend."""
-        return replace(self, W=backend.asarray(self.W))
-
     def scratch_per_row(self) -> int:
         """What the check of a row's length takes."""
         return self.n_cols
-
-    def state_dict(self) -> dict[str, Any]:
-        """The drawn numbers themselves: no later version has to repeat the draw."""
-        return {"kind": self.kind, "kernel": self.kernel.state_dict(), "W": self.W}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        assert isinstance(kernel, ArcCosine)
-        return cls(kernel, state["W"])

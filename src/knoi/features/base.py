@@ -1,22 +1,28 @@
-"""The contract of a feature map, and the identity map.
+"""The contract of a feature map, and what every map gets from its fields: sizes, device, state.
 
-A fitted map is a value: arrays and numbers, no behaviour that depends on what was computed before.
-Any block of its columns can be had on its own, so that nothing ever needs all of phi(x) at once.
+A fitted map is an immutable value: a frozen dataclass of arrays, numbers, kernels and other maps.
+`Tensor` and `Size` annotations say what the fields may hold, so that number of columns, dtype,
+placement on a backend and the stored state are derived once, here. A new map declares its fields
+and writes `fit`, `prepare`, `block` and `scratch_per_row`.
 """
 
+import math
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args, get_origin
 
 import numpy as np
-from array_api_compat import array_namespace
+import scipy.sparse
+from array_api_compat import array_namespace, device
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.sparse import dense, is_sparse
-from knoi.exceptions import ModelFileError, NonFiniteError
-from knoi.kernels import Kernel, Linear
+from knoi.exceptions import InputError, InputTypeError, ModelFileError, NonFiniteError
+from knoi.kernels import Kernel, Linear, kernel_from_state
 
 MAPS: dict[str, type["FeatureMap"]] = {}
 # Columns of features that a projection computes at a time. Wide enough for BLAS, narrow enough that
@@ -24,35 +30,129 @@ MAPS: dict[str, type["FeatureMap"]] = {}
 PROJECTED_COLUMNS = 8192
 
 
-class FeatureMap(ABC):
+@dataclass(frozen=True)
+class Tensor:
+    """What an array field may hold.
+
+    A dimension is "d" (columns of the input), "M" (features), a number, or the name of an integer
+    attribute such as "size" or "columns.rank"; perhaps with " + 1". Any other name stands for
+    whatever its first array has. Floats must be finite.
+    """
+
+    shape: tuple[str, ...]
+    dtype: str = "float"  # "float": the precision of the map; else an integer dtype
+    stored: str | None = None  # integer dtype in the state, of floats that are whole numbers
+    below: str | None = None  # integers are indices below this dimension ...
+    signed: bool = False  # ... or, with a negative sign, i as -i - 1
+    optional: bool = False  # may be empty
+    sparse: bool = False  # may be CSR
+    on_host: bool = False  # stays a NumPy array on every device
+
+
+@dataclass(frozen=True)
+class Size:
+    """An integer field that is a dimension: "d" or "M"."""
+
+    name: str
+
+
+class Stored:
+    """A frozen dataclass that is placed on a backend and stored field by field."""
+
+    kind: ClassVar[str] = ""  # the name in a model file; "" for what is only part of a map
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision the map was fitted in: the widest of its arrays; float32 without any."""
+        dtypes = [
+            value.dtype
+            for name, mark in _marks(type(self)).items()
+            for value in _parts(getattr(self, name))
+            if isinstance(value, Stored)
+            or (isinstance(mark, Tensor) and mark.dtype == "float" and not mark.stored)
+        ]
+        return np.result_type(*dtypes) if dtypes else np.dtype(np.float32)
+
+    def to(self, backend: Backend) -> Self:
+        """The same values with their arrays on `backend`, in its precision."""
+        moved = {
+            name: _placed(getattr(self, name), mark, backend)
+            for name, mark in _marks(type(self)).items()
+        }
+        return replace(self, **moved)  # type: ignore[type-var]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to build it again: NumPy arrays and JSON values."""
+        state: dict[str, Any] = {"kind": self.kind} if self.kind else {}
+        for name, mark in _marks(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(mark, Tensor) and mark.stored:
+                state[name] = np.asarray(value, dtype=mark.stored)
+            elif isinstance(value, Stored | Kernel):
+                state[name] = value.state_dict()
+            elif isinstance(value, tuple) and isinstance(value[0], Stored):
+                # By number: a model file has arrays in dicts, not in lists.
+                state[name] = {str(i): part.state_dict() for i, part in enumerate(value)}
+            else:
+                state[name] = list(value) if isinstance(value, tuple) else value
+        return state
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state_dict`; `ModelFileError` if the state cannot be one."""
+        try:
+            types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
+            values = {name: _loaded(state[name], types[name], name) for name in types}
+            made = cls(**values)
+            whole = {
+                name: values[name].astype(made.dtype)
+                for name, mark in _marks(cls).items()
+                if isinstance(mark, Tensor) and mark.stored
+            }
+            made = replace(made, **whole) if whole else made  # type: ignore[type-var]
+            _check_sizes(made)
+            made.check_state()
+        except ModelFileError:
+            raise
+        except KeyError as error:
+            _damaged(cls, f"{error} is missing")
+        except (InputError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+            _damaged(cls, str(error))
+        return made
+
+    def check_state(self) -> None:
+        """`InputError` if loaded fields do not fit together in a way `Tensor` cannot say."""
+
+
+class FeatureMap(Stored, ABC):
     """phi: R^d -> R^M, fitted and immutable."""
 
-    kind: ClassVar[str]  # the name a model file knows the map by
-    kernel: Kernel  # what inner products of features stand for
+    kernel: Kernel  # approximated by the inner products of features
     is_identity: ClassVar[bool] = False  # phi(x) = x: sparse rows are features, never made dense
 
     def __init_subclass__(cls) -> None:
-        MAPS[cls.kind] = cls
+        if cls.kind:
+            MAPS[cls.kind] = cls
 
     @property
-    @abstractmethod
     def n_cols(self) -> int:
-        """Columns of the input, d."""
+        """Number of input columns, d."""
+        return _size(type(self), "d")(self)
 
     @property
-    @abstractmethod
     def rank(self) -> int:
-        """Columns of the output, M."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """The precision the map was fitted in, and must be used in at least."""
+        """Number of features, M."""
+        return _size(type(self), "M")(self)
 
     @property
     def grain(self) -> int:
-        """Columns that are made together: blocks of fewer cost as much."""
+        """Columns that are computed together: a block of fewer costs as much."""
         return 1
+
+    @property
+    def features_iid(self) -> bool:
+        """Whether all features are draws of one distribution, each unbiased on its own."""
+        return False
 
     @property
     def landmark_rows(self) -> Array | None:
@@ -63,8 +163,8 @@ class FeatureMap(ABC):
     def prepare(self, X: Array) -> Array:
         """What every block of the rows of X (b, d) starts from, computed once: an array (b, any).
 
-        X may be sparse (CSR); so may be what is returned, if `block` knows it. A part of its rows
-        prepares a part of X, so that rows can be cut after as well as before.
+        X may be sparse (CSR), and so may the result. Row i of the result depends on row i of X
+        only, so that rows can be cut before or after.
         """
 
     @abstractmethod
@@ -72,34 +172,25 @@ class FeatureMap(ABC):
         """Features `columns` of prepared rows, (b, columns), written into `out` if given."""
 
     @abstractmethod
-    def to(self, backend: Backend) -> Self:
-        """The same map with its arrays where `backend` has them, in its precision."""
-
-    @abstractmethod
     def scratch_per_row(self) -> int:
-        """Numbers held for one row, prepared and while a block of it is computed, besides it."""
+        """Numbers held per row: the prepared row, and temporaries while a block is computed."""
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to build the map again: NumPy arrays and JSON values."""
-
-    @classmethod
-    @abstractmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
+    def sparse_features(self, X: scipy.sparse.csr_array) -> scipy.sparse.csr_array | None:
+        """All features of sparse rows as CSR, (b, M); None if the map makes them dense."""
+        return None
 
     def transform(self, X: Array) -> Array:
-        """All features of the rows of X, (b, M); refuses NaN and infinity, as no other method does.
+        """All features of the rows of X, (b, M); raises on NaN and infinity.
 
-        `prepare` and `block` are for rows that were checked as they were read.
+        `prepare`, `block` and `project` do not check: they take rows that were checked when read.
         """
-        refuse_non_finite(X)
+        check_finite(X)
         return self.block(self.prepare(X), slice(0, self.rank))
 
     def project(self, X: Array, mean: Array, weights: Array) -> Array:
         """(phi(x) - mean) W for rows X (b, d), mean (M,), weights W (M, L): (b, L).
 
-        Features are computed block by block; rows are not checked.
+        Features are computed block by block.
         """
         Z, prepared = 0.0, self.prepare(X)
         for columns in self.slices(PROJECTED_COLUMNS):
@@ -110,29 +201,19 @@ class FeatureMap(ABC):
     def folded(self, mean: Array, weights: Array) -> tuple["FeatureMap", Array, Array]:
         """A map, mean and weights with the same (phi(x) - mean) W, where that is less work.
 
-        Mean (M,) and weights (M, L) are NumPy's, and so is what is returned.
+        Mean (M,) and weights (M, L) are NumPy arrays, and so are those returned.
         """
         return self, mean, weights
 
     def slices(self, largest: int) -> list[slice]:
-        """Blocks of at most `largest` columns that together are all of them.
+        """Blocks of at most `largest` columns that cover all of them.
 
-        They begin where columns that are made together do, if so many are allowed.
+        Blocks begin at multiples of `grain` if `largest` allows it.
         """
         if self.grain == 1 or largest < self.grain:
             return even_slices(self.rank, largest)
         step = largest - largest % self.grain
         return [slice(s, min(s + step, self.rank)) for s in range(0, self.rank, step)]
-
-
-def refuse_non_finite(X: Array) -> None:
-    """`NonFiniteError` if X (b, d) holds NaN or infinity."""
-    values = X.data if is_sparse(X) else X
-    xp = array_namespace(values)
-    if not bool(xp.all(xp.isfinite(values))):
-        raise NonFiniteError(
-            "the rows to be mapped hold NaN or infinite values. Drop or fill them first."
-        )
 
 
 @dataclass(frozen=True)
@@ -142,34 +223,20 @@ class Identity(FeatureMap):
     kind: ClassVar[str] = "identity"
     kernel: ClassVar[Kernel] = Linear()  # type: ignore[misc]
     is_identity: ClassVar[bool] = True
-    columns: int
-
-    @property
-    def n_cols(self) -> int:
-        """Columns of the input."""
-        return self.columns
+    columns: Annotated[int, Size("d")]
 
     @property
     def rank(self) -> int:
-        """Columns of the output: as many."""
+        """Number of features: as many as columns."""
         return self.columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Any: the rows themselves are the features."""
-        return np.dtype(np.float32)
 
     def prepare(self, X: Array) -> Array:
         """The rows themselves."""
         return X
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The asked-for columns; a view of the rows unless `out` is given or they are sparse."""
-        asked = dense(prepared[:, columns])
-        if out is None:
-            return asked
-        out[...] = asked
-        return out
+        """Columns of the rows; a view unless `out` is given or they are sparse."""
+        return copy_columns(prepared, columns, out)
 
     def project(self, X: Array, mean: Array, weights: Array) -> Array:
         """As any map, but sparse rows stay sparse."""
@@ -177,22 +244,9 @@ class Identity(FeatureMap):
             return X @ weights - mean @ weights
         return super().project(X, mean, weights)
 
-    def to(self, backend: Backend) -> Self:
-        """Nothing to move."""
-        return self
-
     def scratch_per_row(self) -> int:
-        """No scratch."""
+        """None."""
         return 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """The number of columns."""
-        return {"kind": self.kind, "columns": self.columns}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        return cls(int(state["columns"]))
 
 
 def map_from_state(state: Mapping[str, Any]) -> FeatureMap:
@@ -204,3 +258,194 @@ def map_from_state(state: Mapping[str, Any]) -> FeatureMap:
             f"know (it knows {', '.join(sorted(MAPS))}). Upgrade knoi to read it."
         )
     return MAPS[kind].from_state_dict(state)
+
+
+def check_finite(X: Array) -> None:
+    """`NonFiniteError` if X (b, d) holds NaN or infinity."""
+    values = X.data if is_sparse(X) else X
+    xp = array_namespace(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise NonFiniteError(
+            "the rows to be mapped hold NaN or infinite values. Drop or fill them first."
+        )
+
+
+K = TypeVar("K", bound=Kernel)
+
+
+def require_kernel(kernel: Kernel, kinds: type[K] | tuple[type[K], ...], needs: str, use: str) -> K:
+    """The kernel if it is one of `kinds`; else `InputTypeError` with the words given."""
+    if isinstance(kernel, kinds):
+        return kernel
+    raise InputTypeError(
+        f"{needs}, not {kernel.name!r}. Use {use}, or a Nystrom approximation, which takes any "
+        "kernel."
+    )
+
+
+def output(prepared: Array, columns: int, out: Array | None = None) -> Array:
+    """`out`, or a new dense array (b, columns) beside the prepared rows."""
+    if out is not None:
+        return out
+    like = prepared.data if is_sparse(prepared) else prepared
+    shape = (prepared.shape[0], columns)
+    return array_namespace(like).empty(shape, dtype=like.dtype, device=device(like))
+
+
+def copy_columns(prepared: Array, columns: slice, out: Array | None) -> Array:
+    """Columns of prepared rows that are the features themselves, dense."""
+    wanted = dense(prepared[:, columns])
+    if out is None:
+        return wanted
+    out[...] = wanted
+    return out
+
+
+# ------------------------------------------------------------------ fields: sizes, device, state
+
+
+_MARKS: dict[type, dict[str, Any]] = {}
+
+
+def _marks(cls: type) -> dict[str, Any]:
+    """The `Tensor` or `Size` of every field; None for a field without one."""
+    if cls not in _MARKS:
+        _MARKS[cls] = {field.name: _mark(field.type) for field in fields(cls)}
+    return _MARKS[cls]
+
+
+def _mark(annotation: Any) -> Any:
+    return next(iter(getattr(annotation, "__metadata__", ())), None)
+
+
+@cache
+def _size(cls: type, name: str) -> Callable[[Any], int]:
+    """How to read the dimension "d" or "M" from the fields."""
+    for field, mark in _marks(cls).items():
+        if mark == Size(name):
+            return operator.attrgetter(field)
+        if isinstance(mark, Tensor) and not mark.optional:
+            for axis, dimension in enumerate(mark.shape):
+                symbol, plus = _parsed(dimension)
+                if symbol == name:
+                    return lambda value, field=field, axis=axis, plus=plus: (  # type: ignore[misc]
+                        int(getattr(value, field).shape[axis]) - plus
+                    )
+    raise NotImplementedError(f"no field of {cls.__name__} has the dimension {name!r}")
+
+
+def _parsed(dimension: str) -> tuple[str, int]:
+    """Name and offset of a dimension: ("d", 1) for "d + 1"."""
+    symbol, _, plus = dimension.partition(" + ")
+    return symbol, int(plus or 0)
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _placed(value: Any, mark: Any, backend: Backend) -> Any:
+    """The value of a field on the backend."""
+    if isinstance(value, Stored):
+        return value.to(backend)
+    if isinstance(value, tuple):
+        return tuple(_placed(part, None, backend) for part in value)
+    if not isinstance(mark, Tensor) or mark.on_host:
+        return value
+    if mark.dtype == "float":
+        return backend.asarray(value)
+    if backend.is_numpy:
+        return np.asarray(value, dtype=mark.dtype)
+    if isinstance(value, np.ndarray):
+        value = np.array(value, dtype=np.int64)  # torch needs writable memory
+    return backend.xp.asarray(value, dtype=backend.xp.int64, **backend.placement)
+
+
+def _loaded(value: Any, annotation: Any, name: str) -> Any:
+    """The value of a field from its state, checked as far as the field alone says."""
+    mark = _mark(annotation)
+    if isinstance(mark, Tensor):
+        return _loaded_tensor(value, mark, name)
+    held = annotation.__origin__ if mark else annotation
+    if get_origin(held) is tuple:
+        kind = get_args(held)[0]
+        if issubclass(kind, Stored):
+            return tuple(map_from_state(value[str(i)]) for i in range(len(value)))
+        return tuple(_loaded(number, kind, name) for number in value)
+    if held is bool:
+        return bool(value)
+    if held is int:
+        number = operator.index(value)
+        if isinstance(mark, Size) and number < 1:
+            raise ValueError(f"{name} is {number}, expected at least 1")
+        return number
+    if held is float:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, expected a finite number")
+        return float(value)
+    if issubclass(held, FeatureMap):
+        made: Any = map_from_state(value)
+    elif issubclass(held, Stored):
+        made = held.from_state_dict(value)
+    else:
+        made = kernel_from_state(value)
+    if not isinstance(made, held):
+        raise ValueError(f"{name} is of type {type(made).__name__}, expected {held.__name__}")
+    return made
+
+
+def _loaded_tensor(value: Any, mark: Tensor, name: str) -> Any:
+    """An array of the right number of dimensions and type, without NaN and infinity."""
+    if not isinstance(value, np.ndarray) and not (mark.sparse and is_sparse(value)):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an array")
+    wanted = "i" if mark.stored or mark.dtype != "float" else "f"
+    if value.ndim != len(mark.shape) or value.dtype.kind != wanted:
+        kind = "integers" if wanted == "i" else "floats"
+        raise ValueError(
+            f"{name} holds {value.dtype} of shape {value.shape}, expected {kind} of shape "
+            f"({', '.join(mark.shape)})"
+        )
+    numbers = value.data if is_sparse(value) else value
+    # Extremes show NaN and infinity without an array of booleans as long.
+    if wanted == "f" and numbers.size and not np.isfinite([numbers.min(), numbers.max()]).all():
+        raise ValueError(f"{name} holds NaN or infinite values")
+    return value
+
+
+def _check_sizes(made: Stored) -> None:
+    """`ValueError` if the arrays of a loaded map do not have the sizes that they declare."""
+    bound: dict[str, int] = {}
+
+    def size(dimension: str, found: int) -> int:
+        symbol, plus = _parsed(dimension)
+        symbol = {"d": "n_cols", "M": "rank"}.get(symbol, symbol)
+        if symbol.isdigit():
+            return int(symbol) + plus
+        if hasattr(type(made), symbol.partition(".")[0]) or symbol.partition(".")[0] in vars(made):
+            return int(operator.attrgetter(symbol)(made)) + plus
+        return bound.setdefault(symbol, found - plus) + plus
+
+    for name, mark in _marks(type(made)).items():
+        if not isinstance(mark, Tensor):
+            continue
+        value = getattr(made, name)
+        if mark.optional and 0 in value.shape:
+            continue
+        expected = tuple(map(size, mark.shape, value.shape))
+        if tuple(value.shape) != expected or 0 in expected:
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)}, expected ({', '.join(mark.shape)}) = "
+                f"{expected}"
+            )
+        if mark.below is not None:
+            high = size(mark.below, 0)
+            low = -high if mark.signed else 0
+            if value.min() < low or value.max() >= high:
+                raise ValueError(f"{name} holds indices outside {low} to {high - 1}")
+
+
+def _damaged(cls: type[Stored], finding: str) -> NoReturn:
+    raise ModelFileError(
+        f"the stored feature map {cls.kind or cls.__name__!r} is damaged: {finding.rstrip('.')}. "
+        "The file was altered after it was saved: save the model again."
+    ) from None

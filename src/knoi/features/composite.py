@@ -1,20 +1,352 @@
-"""Maps of sums and products of kernels, fitted from maps of their parts."""
+"""Maps made of maps: sums and products of kernels, and one map after another.
+
+- The features of a sum of kernels are those of its parts, side by side (`ConcatenatedMap`).
+- The features of a product are products of those of its factors: all M1 M2 of them (`TensorMap`);
+  or M products of independent random features, which do as well (`ProductMap`).
+- `Chain` is phi(x) = second(first(x)). Exponential chi2 is RBF on features of additive chi2, since
+  those keep its distance (`fit_chi2`; Sreekanth et al. 2010). A stationary kernel of a million
+  sparse columns is about the same kernel of their count sketch (`fit_sketched`): Fourier features
+  of the rows themselves would need a million numbers per frequency.
+"""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import ClassVar, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, derived_seed
-from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap
-from knoi.features.concatenated import ConcatenatedMap
-from knoi.features.multiplied import ProductMap, TensorMap, elementwise, joined
-from knoi.kernels import Kernel, ProductKernel, SumKernel
+from knoi.arrays.sparse import PreparedParts, is_sparse
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features.additive import Additive
+from knoi.features.base import FeatureMap, output
+from knoi.features.fourier import RandomFourier
+from knoi.features.sketch import CountSketch
+from knoi.kernels import (
+    RBF,
+    AdditiveChi2,
+    Chi2,
+    Kernel,
+    Linear,
+    Matern,
+    ProductKernel,
+    SumKernel,
+)
+
+# Columns of one part in a row, on average over the parts of a concatenated map.
+SEGMENT = 64
+# Features per column of the map that keeps chi2 distances: two frequencies keep them to 1 %.
+CHI2_PER_COLUMN = 5
 
 FitOne = Callable[[Array, Kernel, int, int, View], FeatureMap]
 """`fit_one(sample, kernel, rank, seed, view)`: a map of one part."""
+
+
+class _PartsMap(FeatureMap):
+    """What maps of several parts on the same rows share; prepared rows are side by side."""
+
+    parts: tuple[FeatureMap, ...]
+
+    @cached_property
+    def _rows(self) -> PreparedParts:
+        """Where each part finds its prepared rows."""
+        return PreparedParts.of(self.parts, np.zeros((1, self.n_cols)))
+
+    @property
+    def n_cols(self) -> int:
+        """Number of input columns, d."""
+        return self.parts[0].n_cols
+
+    def prepare(self, X: Array) -> Array:
+        """What the parts prepare, side by side."""
+        return self._rows.prepare(X)
+
+    def to(self, backend: Backend) -> Self:
+        """All parts on the backend."""
+        rows = self._rows  # learned from NumPy rows, which parts on a device do not take
+        moved = super().to(backend)
+        vars(moved)["_rows"] = replace(rows, parts=moved.parts)
+        return moved
+
+    def scratch_per_row(self) -> int:
+        """What the parts take, twice where their rows are copied side by side."""
+        copies = 2 if len(self.parts) > 1 else 1
+        return copies * sum(part.scratch_per_row() for part in self.parts)
+
+
+def check_parts(parts: tuple[FeatureMap, ...]) -> None:
+    """`InputError` if there are no maps, or maps of different columns."""
+    if not parts:
+        raise InputError("a map made of maps needs at least one of them. Pass a fitted map.")
+    if len({part.n_cols for part in parts}) > 1:
+        raise InputError(
+            f"the maps take rows of {[part.n_cols for part in parts]} columns: they must be of the "
+            "same view. Fit them on the same rows."
+        )
+
+
+@dataclass(frozen=True)
+class ConcatenatedMap(_PartsMap):
+    """phi(x) = (sqrt(w_1) phi_1(x), sqrt(w_2) phi_2(x), ...), for the kernel w_1 k_1 + w_2 k_2...
+
+    The columns of the parts take turns, each part with runs in proportion to its rank: so the first
+    columns are a fair sample of all, which the warm start of training assumes.
+    """
+
+    kind: ClassVar[str] = "concatenated"
+    parts: tuple[FeatureMap, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts)
+        SumKernel(tuple(part.kernel for part in self.parts), self.weights)  # checks the weights
+
+    @cached_property
+    def _segments(self) -> list[tuple[int, int, int]]:
+        """Runs of columns: of which part, the first of them there, how many."""
+        return _take_turns([part.rank for part in self.parts])
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The column each run begins with."""
+        return list(accumulate((size for _, _, size in self._segments), initial=0))
+
+    @property
+    def kernel(self) -> Kernel:  # type: ignore[override]
+        """The weighted sum of those of the parts."""
+        return SumKernel(tuple(part.kernel for part in self.parts), self.weights)
+
+    @property
+    def rank(self) -> int:
+        """Number of features: those of all parts."""
+        return sum(part.rank for part in self.parts)
+
+    @property
+    def grain(self) -> int:
+        """Columns among which every part has as many as it computes together."""
+        grains = [-(-p.grain * self.rank // p.rank) for p in self.parts if p.grain > 1]
+        return max(grains, default=1)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Each part computes its columns among these, which then take their places."""
+        start, stop = columns.start, columns.stop
+        out = output(prepared, stop - start, out)
+        pieces = self._rows.split(prepared)
+        for i, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
+            places = self._places(i, start, stop)
+            if not places:
+                continue
+            first, (last, size, _) = places[0][0], places[-1]
+            Phi = part.block(pieces[i], slice(first, last + size))
+            for own, size, at in places:
+                target = out[:, at : at + size]
+                target[...] = Phi[:, own - first : own - first + size]
+                if weight != 1.0:
+                    target *= math.sqrt(weight)
+        return out
+
+    def _places(self, part: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Runs of columns of a part among `start` to `stop`: (column of it, how many, where)."""
+        places = []
+        for k in range(bisect_right(self._starts, start) - 1, len(self._segments)):
+            of, own, size = self._segments[k]
+            begin = self._starts[k]
+            if begin >= stop:
+                break
+            if of == part:
+                cut = max(start - begin, 0)
+                places.append((own + cut, min(size, stop - begin) - cut, max(begin - start, 0)))
+        return places
+
+    def scratch_per_row(self) -> int:
+        """What the parts take, and the columns of one of them."""
+        return super().scratch_per_row() + max(part.rank for part in self.parts)
+
+
+def _take_turns(ranks: list[int]) -> list[tuple[int, int, int]]:
+    """Runs of columns (part, first of them, how many), each part in turn by its share."""
+    shares = [max(1, round(SEGMENT * len(ranks) * rank / sum(ranks))) for rank in ranks]
+    segments = []
+    done = [0] * len(ranks)
+    while done != ranks:
+        for part, (share, rank) in enumerate(zip(shares, ranks, strict=True)):
+            size = min(share, rank - done[part])
+            if size:
+                segments.append((part, done[part], size))
+                done[part] += size
+    return segments
+
+
+@dataclass(frozen=True)
+class ProductMap(_PartsMap):
+    """phi_i(x) = M^((k-1)/2) phi_1,i(x) phi_2,i(x) ... phi_k,i(x), for the kernel k_1 k_2 ...
+
+    E phi_i(x) phi_i(z) = M^(k-1) prod_j k_j(x, z) / M, so the map is unbiased if parts are drawn
+    independently and every single feature of a part is unbiased: E phi_j,i(x) phi_j,i(z) =
+    k_j(x, z) / M. So are arc-cosine features and random Fourier features with random phases,
+    however the frequencies are drawn. Not so are pairs of cosine and sine, of which only the sum of
+    two is unbiased; Nystrom features and monomials, which are not random; Maclaurin features, which
+    are sorted by degree and of which one is the whole constant term. The features of a sketch are,
+    but few of them can hold most of the kernel, and the error would not fall with M. `TensorMap`
+    takes all of these; and one part may be pairs, as each of the two has the others' k_j / M.
+    """
+
+    kind: ClassVar[str] = "product"
+    kernel: Kernel
+    parts: tuple[FeatureMap, ...]
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts)
+        if len({part.rank for part in self.parts}) > 1:
+            raise InputError(
+                f"the maps of a product have ranks {[part.rank for part in self.parts]}: to be "
+                "multiplied elementwise they must have the same. Fit them with the same rank, or "
+                "use TensorMap."
+            )
+        if not elementwise(self.parts):
+            kinds = {part.kind for part in self.parts if not part.features_iid}
+            raise InputError(
+                f"the features of these maps ({', '.join(sorted(kinds))}) cannot be multiplied "
+                "elementwise: they are not draws of one distribution, each unbiased on its own. "
+                "Use TensorMap, which multiplies each with each."
+            )
+
+    @classmethod
+    def of(cls, parts: tuple[FeatureMap, ...]) -> Self:
+        """The product of maps that were drawn independently.
+
+        Random Fourier maps become one whose frequencies are the sums of theirs: the spectral
+        measure of a product of kernels is the convolution of those of its factors.
+        """
+        return cls(ProductKernel(tuple(part.kernel for part in parts)), joined(parts))
+
+    @property
+    def rank(self) -> int:
+        """Number of features, as many as every part has."""
+        return self.parts[0].rank
+
+    @property
+    def features_iid(self) -> bool:
+        """Whether those of all parts are."""
+        return all(part.features_iid for part in self.parts)
+
+    @property
+    def grain(self) -> int:
+        """The largest of a part."""
+        return max(part.grain for part in self.parts)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """The features of the parts, multiplied."""
+        first, *others = self._rows.split(prepared)
+        if out is None and is_sparse(prepared):
+            out = output(prepared, columns.stop - columns.start)
+        Phi = self.parts[0].block(first, columns, out)
+        for part, rows in zip(self.parts[1:], others, strict=True):
+            Phi *= part.block(rows, columns)
+        if others:
+            Phi *= self.rank ** (len(others) / 2)
+        return Phi
+
+    def scratch_per_row(self) -> int:
+        """What the parts take, and one more block."""
+        return super().scratch_per_row() + (self.rank if len(self.parts) > 1 else 0)
+
+
+def elementwise(parts: tuple[FeatureMap, ...]) -> bool:
+    """Whether the features of `parts` may be multiplied elementwise: see `ProductMap`."""
+    others = [part for part in parts if not part.features_iid]
+    return (
+        len(parts) == 1 or not others or (len(others) == 1 and isinstance(others[0], RandomFourier))
+    )
+
+
+def joined(parts: tuple[FeatureMap, ...]) -> tuple[FeatureMap, ...]:
+    """The maps, with those of Fourier features joined to one for the product of their kernels."""
+    fourier = [part for part in parts if isinstance(part, RandomFourier)]
+    if len(fourier) < 2 or len({part.rank for part in fourier}) > 1:
+        return parts
+    like = next((one for one in fourier if not one.paired), fourier[0])
+    turns = sum(one.turns for one in fourier)
+    turns[-1, :] = like.turns[-1, :]
+    # Its `kernel` is only one of the factors: `ProductMap` has the product.
+    one = replace(like, turns=turns)
+    return (one, *(part for part in parts if not isinstance(part, RandomFourier)))
+
+
+@dataclass(frozen=True)
+class TensorMap(FeatureMap):
+    """phi_ij(x) = phi_1,i(x) phi_2,j(x) for all i and j: inner products of features multiply.
+
+    With M1 <= M2 features the columns are the diagonals: (i, i + s modulo M2), i = 0 ... M1 - 1,
+    for s = 0, 1, ... So the first columns are a fair sample of all, and of both maps.
+    """
+
+    kind: ClassVar[str] = "tensor"
+    parts: tuple[FeatureMap, FeatureMap]  # of M1 <= M2 features, whatever order they come in
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts)
+        few, many = sorted(self.parts, key=lambda part: part.rank)
+        object.__setattr__(self, "parts", (few, many))
+
+    @classmethod
+    def of(cls, parts: tuple[FeatureMap, ...]) -> FeatureMap:
+        """Of any number of maps, two by two."""
+        product = parts[0]
+        for part in parts[1:]:
+            product = cls((product, part))
+        return product
+
+    @property
+    def kernel(self) -> Kernel:  # type: ignore[override]
+        """The product of those of the parts."""
+        return ProductKernel(tuple(part.kernel for part in self.parts))
+
+    @property
+    def n_cols(self) -> int:
+        """Number of input columns, d."""
+        return self.parts[0].n_cols
+
+    @property
+    def rank(self) -> int:
+        """Number of features, M1 M2."""
+        return self.parts[0].rank * self.parts[1].rank
+
+    @property
+    def features_iid(self) -> bool:
+        """Whether those of both parts are."""
+        return all(part.features_iid for part in self.parts)
+
+    def prepare(self, X: Array) -> Array:
+        """All features of both, (b, M1 + M2)."""
+        both = [p.block(p.prepare(X), slice(0, p.rank)) for p in self.parts]
+        return array_namespace(*both).concat(both, axis=1)
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Parts of diagonals, each a product of two runs of columns."""
+        out = output(prepared, columns.stop - columns.start, out)
+        M1, M2 = self.parts[0].rank, self.parts[1].rank
+        few, many = prepared[:, :M1], prepared[:, M1:]
+        at = columns.start
+        while at < columns.stop:
+            diagonal, i = divmod(at, M1)
+            j = (i + diagonal) % M2
+            size = min(M1 - i, M2 - j, columns.stop - at)
+            target = out[:, at - columns.start : at - columns.start + size]
+            target[...] = few[:, i : i + size]
+            target *= many[:, j : j + size]
+            at += size
+        return out
+
+    def scratch_per_row(self) -> int:
+        """What the parts take, and their features twice."""
+        return sum(part.scratch_per_row() + 2 * part.rank for part in self.parts)
 
 
 def fit_sum(
@@ -29,8 +361,8 @@ def fit_sum(
     n_parts = len(kernel.parts)
     if rank < n_parts:
         raise InputError(
-            f"rank={rank} is below the {n_parts} kernels of {kernel!r}: each needs a feature at "
-            f"least. Raise rank to {n_parts} or more (a few thousand is usual)."
+            f"rank={rank} is below the {n_parts} kernels of {kernel!r}: each needs at least "
+            f"one feature. Raise rank to {n_parts} or more (a few thousand is usual)."
         )
     shares = [
         weight * float(np.mean(np.asarray(part.diag(sample), dtype=np.float64)))
@@ -46,7 +378,7 @@ def fit_sum(
             maps[i] = fit_one(
                 sample, kernel.parts[i], own, derived_seed(seed, Purpose.PARTS, i), view
             )
-        # A part that has no more features, as a linear kernel of few columns, leaves its to others.
+        # A part that has fewer features (linear, of few columns) leaves the rest to others.
         full = [i for i in open_parts if maps[i].rank >= given[i]]
         if len(full) in (0, len(open_parts)):
             break
@@ -60,7 +392,7 @@ def fit_product(
 ) -> FeatureMap:
     """The map of a product, from maps of its factors that are drawn independently.
 
-    Where the features of all factors can be multiplied one by one (`ProductMap`), it has `rank` of
+    Where the features of all factors can be multiplied elementwise (`ProductMap`), it has `rank` of
     them. Else it has all products of fewer, at most `rank` (`TensorMap`): exact where the maps of
     the factors are, but of random maps of rank^(1/2) features each it has their error.
     """
@@ -102,3 +434,113 @@ def factor_rank(rank: int, n: int) -> list[int]:
         if math.prod(larger) > rank:
             return factors
         factors = larger
+
+
+@dataclass(frozen=True)
+class Chain(FeatureMap):
+    """phi(x) = second(first(x)), features of `kernel`."""
+
+    kind: ClassVar[str] = "chain"
+    first: FeatureMap
+    second: FeatureMap
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        if self.first.rank != self.second.n_cols:
+            raise InputError(
+                f"the first map of a chain has {self.first.rank} features, but the second takes "
+                f"{self.second.n_cols} columns. Fit the second on features of the first."
+            )
+
+    @property
+    def n_cols(self) -> int:
+        """Number of input columns, those of the first map."""
+        return self.first.n_cols
+
+    @property
+    def rank(self) -> int:
+        """Number of features, those of the second map."""
+        return self.second.rank
+
+    @property
+    def grain(self) -> int:
+        """That of the second map."""
+        return self.second.grain
+
+    @property
+    def features_iid(self) -> bool:
+        """Whether those of the second map are."""
+        return self.second.features_iid
+
+    def prepare(self, X: Array) -> Array:
+        """The first map, whole, and what the second prepares from it."""
+        return self.second.prepare(all_features(self.first, X))
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """A block of the second map."""
+        return self.second.block(prepared, columns, out)
+
+    def scratch_per_row(self) -> int:
+        """The features in between, and what both maps take."""
+        return self.first.scratch_per_row() + self.first.rank + self.second.scratch_per_row()
+
+
+def all_features(features: FeatureMap, X: Array) -> Array:
+    """All features of the rows of X, (b, M); sparse if the map keeps sparse rows sparse."""
+    sparse = features.sparse_features(X) if is_sparse(X) else None
+    if sparse is not None:
+        return sparse
+    return features.block(features.prepare(X), slice(0, features.rank))
+
+
+def fit_chi2(
+    sample: Array,  # (n, d) rows of the view, NumPy or CSR
+    kernel: Kernel,
+    rank: int,
+    seed: int,
+    view: View,
+    *,
+    per_column: int = CHI2_PER_COLUMN,
+) -> Chain:
+    """Fourier features of the exponential chi2 kernel exp(-chi2(x, z) / width).
+
+    With psi(x).psi(z) = sum_j 2 x_j z_j / (x_j + z_j), |psi(x) - psi(z)|^2 = chi2(x, z), so the
+    kernel is RBF(sqrt(width / 2)) on psi. The error of psi, which has `per_column` features per
+    column (an odd number), stays however large the rank is.
+    """
+    if not isinstance(kernel, Chi2):
+        raise InputTypeError(
+            f"these features are those of the kernel 'chi2', not of {kernel.name!r}. Use chi2, or "
+            "a map for the kernel."
+        )
+    if per_column < 1 or per_column % 2 == 0:
+        raise InputError(f"per_column={per_column} cannot be used: it must be odd, 1, 3, 5, ...")
+    width = kernel.decided_width
+    first = Additive.fit(sample, AdditiveChi2(), per_column * sample.shape[1], seed, view)
+    gaussian = RBF(math.sqrt(width / 2))
+    second = RandomFourier.fit(all_features(first, sample), gaussian, rank, seed, view)
+    return Chain(first, second, kernel)
+
+
+def fit_sketched(
+    sample: Array,  # (n, d) rows of the view, NumPy or CSR
+    kernel: Kernel,
+    rank: int,
+    seed: int,
+    view: View,
+    *,
+    buckets: int,
+) -> Chain:
+    """Fourier features of RBF or Matern, after a count sketch to `buckets` columns.
+
+    Both are kernels of Euclidean distance, which the sketch keeps: a squared distance is off by
+    sqrt(2 / buckets) of itself, about, whatever the rank.
+    """
+    if not isinstance(kernel, RBF | Matern):
+        raise InputTypeError(
+            f"a count sketch keeps Euclidean distances, which the kernel {kernel.name!r} is not "
+            "made of. Use 'rbf' or 'matern'."
+        )
+    first = CountSketch.fit(sample, Linear(), buckets, seed, view)
+    second = RandomFourier.fit(all_features(first, sample), kernel, rank, seed, view)
+    return Chain(first, second, kernel)

@@ -1,22 +1,35 @@
-"""Random Fourier features: sqrt(2/M) cos(w'x + b) for stationary kernels (Rahimi & Recht)."""
+"""Random Fourier features: sqrt(2/M) cos(w'x + b) for stationary kernels (Rahimi & Recht).
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+Frequencies w are independent, orthogonal or quasi-Monte Carlo. They are drawn in blocks, each from
+its own random address: the frequencies of a map are the first of a larger map, on any worker.
+"""
+
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+from scipy.stats import qmc
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.fast import cosine
-from knoi.arrays.random import View
+from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import column_means, is_sparse, product
-from knoi.exceptions import InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.features.frequencies import Frequencies, draw_frequencies
-from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
+from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.kernels import Kernel, StationaryKernel
+
+Frequencies = Literal["iid", "orthogonal", "qmc"]
+
+# Blocks are drawn whole even when only their head is used: a larger map extends a smaller one.
+DRAW_BLOCK = 1024
+
+# The points of SciPy's Sobol sequence are multiples of this; half of it moves them off 0, where
+# quantiles are infinite, and makes them symmetric.
+SOBOL_CELL = 2.0**-30
 
 
 @dataclass(frozen=True)
@@ -29,13 +42,13 @@ class RandomFourier(FeatureMap):
     `paired` features use every frequency twice, as cos(w'x) and sin(w'x) = cos(w'x - pi/2), and
     need no random phase: lower variance per frequency, half as many frequencies at equal M.
 
-    `frequencies` says how they depend on each other: see `knoi.features.frequencies`.
+    `frequencies` says how they depend on each other: see `draw_frequencies`.
     """
 
     kind: ClassVar[str] = "random_fourier"
     kernel: StationaryKernel
-    turns: Array  # (d + 1, M): the frequencies W, and under them the phases b, over 2 pi
-    centre: Array  # (d,)
+    turns: Annotated[Array, Tensor(("d + 1", "M"))]  # frequencies W, under them phases b, over 2 pi
+    centre: Annotated[Array, Tensor(("d",))]
 
     @classmethod
     def fit(
@@ -49,13 +62,13 @@ class RandomFourier(FeatureMap):
         frequencies: Frequencies = "iid",
         paired: bool = False,
     ) -> Self:
-        """Draw the map for `kernel`; the sample only fixes the centre and the number of columns."""
-        if not isinstance(kernel, StationaryKernel):
-            raise InputTypeError(
-                f"random Fourier features need a stationary kernel, not {kernel.name!r}: its "
-                "frequencies come from the kernel's Fourier transform. Use 'rbf', 'laplacian', "
-                "'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel."
-            )
+        """Draw the map for `kernel`; the sample gives the centre and the number of columns only."""
+        kernel = require_kernel(
+            kernel,
+            StationaryKernel,
+            "random Fourier features need a stationary kernel",
+            "'rbf', 'laplacian', 'cauchy' or 'matern'",
+        )
         n_cols = int(sample.shape[1])
         distinct = -(-rank // 2) if paired else rank
         frequency, phase = draw_frequencies(
@@ -81,20 +94,14 @@ class RandomFourier(FeatureMap):
         return 2 * np.pi * self.turns[-1, :]
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.turns.shape[0]) - 1
+    def paired(self) -> bool:
+        """Whether features are cosines and sines: the sine is a cosine with a phase below 0."""
+        return bool((self.phases < 0).any())
 
     @property
-    def rank(self) -> int:
-        """Columns of the output, M."""
-        return int(self.turns.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the frequencies."""
-        own: np.dtype[Any] = np.dtype(self.turns.dtype)
-        return own
+    def features_iid(self) -> bool:
+        """Unless paired: of cosine and sine only the sum is unbiased."""
+        return not self.paired
 
     def prepare(self, X: Array) -> Array:
         """Centred rows and a one, (b, d + 1): the product then adds the phase by itself.
@@ -112,7 +119,7 @@ class RandomFourier(FeatureMap):
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The formula, in place, for the asked-for columns."""
+        """The formula, in place, for these columns."""
         F = product(prepared, self.turns[:, columns], out=out)  # (b, columns)
         if is_sparse(prepared):
             F -= self._turn_of_centre[columns]
@@ -123,27 +130,123 @@ class RandomFourier(FeatureMap):
         """W'c over 2 pi, (M,)."""
         return self.centre @ self.turns[:-1, :]
 
-    def to(self, backend: Backend) -> Self:
-        """Frequencies, phases and centre on the backend."""
-        place = backend.asarray
-        return replace(self, turns=place(self.turns), centre=place(self.centre))
-
     def scratch_per_row(self) -> int:
         """The prepared row."""
         return self.n_cols + 1
 
-    def state_dict(self) -> dict[str, Any]:
-        """The drawn numbers themselves: no later version has to repeat the draw."""
-        return {
-            "kind": self.kind,
-            "kernel": self.kernel.state_dict(),
-            "turns": self.turns,
-            "centre": self.centre,
-        }
 
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        assert isinstance(kernel, StationaryKernel)
-        return cls(kernel, state["turns"], state["centre"])
+def draw_frequencies(
+    kernel: StationaryKernel,
+    d: int,
+    m: int,
+    seed: int,
+    view: View,
+    rule: Frequencies = "iid",
+    *,
+    paired: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Frequencies W (d, m) from the spectral measure of `kernel`, and phases (m,) in [0, 2 pi).
+
+    Every frequency has the distribution that `kernel.sample_frequencies` draws from, so features
+    are unbiased under every rule; what differs is how frequencies depend on each other.
+
+    Parameters
+    ----------
+    rule : {"iid", "orthogonal", "qmc"}
+        "iid": independent (Rahimi & Recht, 2007). "orthogonal": d directions at a time at right
+        angles, with independent lengths (Yu et al., 2016); for isotropic kernels. "qmc":
+        a scrambled Sobol sequence through inverse CDFs (Yang et al., 2014).
+    paired : bool
+        Whether phases are not used, except perhaps the last one.
+    """
+    if rule == "iid":
+        return _independent(kernel, d, m, seed, view), _phases(m, seed, view)
+    if rule == "orthogonal":
+        return _orthogonal(kernel, d, m, seed, view), _phases(m, seed, view)
+    if rule == "qmc":
+        return _low_discrepancy(kernel, d, m, seed, view, paired)
+    raise InputError(
+        f"frequencies={rule!r} is not a way to draw frequencies: wanted one of "
+        f"{', '.join(map(repr, get_args(Frequencies)))}."
+    )
+
+
+def _independent(
+    kernel: StationaryKernel, d: int, m: int, seed: int, view: View
+) -> NDArray[np.float64]:
+    """Independent frequencies, (d, m)."""
+    W = []
+    for block, start in enumerate(range(0, m, DRAW_BLOCK)):
+        draw = generator(seed, Purpose.FREQUENCIES, view, block)
+        W.append(kernel.sample_frequencies(d, DRAW_BLOCK, draw, keep=m - start))
+    return np.concatenate(W, axis=1)
+
+
+def _phases(m: int, seed: int, view: View) -> NDArray[np.float64]:
+    """Independent phases, uniform in [0, 2 pi), (m,)."""
+    phases = []
+    for block, start in enumerate(range(0, m, DRAW_BLOCK)):
+        turn = generator(seed, Purpose.PHASES, view, block)
+        phases.append(turn.uniform(0, 2 * np.pi, DRAW_BLOCK)[: m - start])
+    return np.concatenate(phases)
+
+
+def _orthogonal(
+    kernel: StationaryKernel, d: int, m: int, seed: int, view: View
+) -> NDArray[np.float64]:
+    """Frequencies whose directions are orthogonal, d at a time, (d, m)."""
+    if not kernel.isotropic:
+        raise InputError(
+            "frequencies='orthogonal' needs an isotropic kernel: the spectral measure of the "
+            f"{kernel.name} kernel is not invariant under rotation. Use frequencies='qmc' or 'iid' "
+            "with it, or the kernel 'rbf' or 'matern'."
+        )
+    # An address holds as many orthogonal sets as make a block, so that few columns do not take
+    # thousands of generators; at more columns than that, it holds one.
+    whole = max(1, DRAW_BLOCK // d) * d
+    W = []
+    for block, start in enumerate(range(0, m, whole)):
+        used = min(whole, m - start)
+        # Directions are drawn one after the other, so that none is made for later ones' sake. Sets
+        # of many columns are cut short; small ones are not, which keeps them the same to the bit.
+        sets, size = (-(-used // d), d) if d <= DRAW_BLOCK else (1, used)
+        draw = generator(seed, Purpose.FREQUENCIES, view, block)
+        directions = _haar(draw, sets, size, d)[:, :used]
+        lengths = kernel.sample_radii(d, whole, generator(seed, Purpose.RADII, view, block))
+        directions *= lengths[:used]
+        W.append(directions)
+    return np.concatenate(W, axis=1)
+
+
+def _haar(draw: np.random.Generator, sets: int, size: int, d: int) -> NDArray[np.float64]:
+    """Sets of `size` orthonormal directions, each set uniformly rotated, (d, sets * size)."""
+    # Vector after vector, so that fewer vectors are the beginning of more.
+    normal = draw.standard_normal((sets, size, d)).transpose(0, 2, 1)
+    Q, R = np.linalg.qr(normal)  # (sets, d, size), (sets, size, size)
+    # QR does not fix the signs; a positive diagonal of R makes Q uniform.
+    Q *= np.copysign(1.0, np.diagonal(R, axis1=1, axis2=2))[:, None, :]
+    return Q.transpose(1, 0, 2).reshape(d, sets * size)
+
+
+def _low_discrepancy(
+    kernel: StationaryKernel, d: int, m: int, seed: int, view: View, paired: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Frequencies (d, m) and phases (m,) at the points of one scrambled Sobol sequence."""
+    # Phases must be part of the sequence: independent ones bring back most of the error it avoids.
+    # They take its first coordinate, which goes best with each of the others.
+    phased = 0 if paired else 1
+    uniforms = phased + kernel.uniforms_per_frequency(d)
+    if uniforms > qmc.Sobol.MAXDIM:
+        raise InputError(
+            f"frequencies='qmc' with {d} columns takes {uniforms} coordinates of a Sobol sequence, "
+            f"but there are only {qmc.Sobol.MAXDIM}. Use frequencies='iid', or 'orthogonal' with "
+            "an isotropic kernel, 'rbf' or 'matern'."
+        )
+    sequence = qmc.Sobol(uniforms, seed=generator(seed, Purpose.FREQUENCIES, view))
+    W, phases = [], []
+    for start in range(0, m, DRAW_BLOCK):  # SciPy warns unless the first draw is a power of two
+        U = sequence.random(DRAW_BLOCK)[: m - start] + SOBOL_CELL / 2
+        W.append(kernel.frequencies_at(U[:, phased:]))
+        phases.append(2 * np.pi * U[:, 0])
+    frequencies = np.concatenate(W, axis=1)
+    return frequencies, _phases(m, seed, view) if paired else np.concatenate(phases)

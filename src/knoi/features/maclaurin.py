@@ -1,20 +1,272 @@
-"""Random Maclaurin features: dot-product kernels by products of random signs (Kar & Karnick)."""
+"""Maclaurin features of dot-product kernels: products of random signs, plain or mixed down.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+A product prod_j (w_j'x) with n vectors w_j of random signs is unbiased for (x.z)^n. Plain features
+are such products (Kar & Karnick); compact ones are mixtures of many of them (Hamid et al., CRAFT).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
-from knoi.arrays.random import View
-from knoi.features.base import FeatureMap
-from knoi.features.products import DRAW_BLOCK, Exact, ExactTerms, Products, coefficients, room_for
-from knoi.kernels import DotProductKernel, Kernel, kernel_from_state
+from knoi.arrays.backend import Array
+from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.sparse import dense, inner, is_sparse, product, squared_norms
+from knoi.exceptions import InputError, InputTypeError
+from knoi.features.base import FeatureMap, Size, Stored, Tensor, output
+from knoi.kernels import DotProductKernel, Kernel
+
+ExactTerms = Literal["constant", "linear"]
+
+# Products are drawn this many at a time, each block from its own address, and sorted by degree
+# within it.
+DRAW_BLOCK = 1024
+# No series is followed further; in float32 such powers overflow long before.
+HIGHEST_DEGREE = 64
+# Rows looked at to weigh the degrees.
+WEIGHING_ROWS = 256
+# Every degree gets at least this part of an equal share, should the sample not show its weight.
+LEAST_SHARE = 0.01
+GOLDEN = (math.sqrt(5) - 1) / 2
+# Features that are mixed from the same products. A group has `expansion` times as many products.
+GROUP = 256
+
+
+def coefficients(kernel: Kernel) -> NDArray[np.float64]:
+    """a_0, a_1, ... of a kernel sum_n a_n (x.z / unit^2)^n, up to the last that is not 0."""
+    if not isinstance(kernel, DotProductKernel):
+        raise InputTypeError(
+            f"Maclaurin features need a kernel that is a power series of x.z, not {kernel.name!r}. "
+            "Use 'polynomial' or 'linear', or a Nystrom approximation, which takes any kernel."
+        )
+    try:
+        a = np.array([kernel.maclaurin(n) for n in range(HIGHEST_DEGREE + 2)])
+    except OverflowError:
+        a = np.array([np.inf])
+    if not np.all(np.isfinite(a)) or np.any(a < 0) or a[-1] > 0:
+        raise InputError(
+            f"{kernel!r} has no finite, nonnegative Maclaurin coefficients up to degree "
+            f"{HIGHEST_DEGREE} and none beyond it. Use a lower degree or a smaller coef0."
+        )
+    return np.trim_zeros(a, "b")
+
+
+def degree_shares(
+    a: NDArray[np.float64],  # (degrees,), 0 for those that need no products
+    sample: Array,  # (n, d) rows in units of the kernel, NumPy or CSR
+) -> NDArray[np.float64]:
+    """The share of products of each degree that makes the error least on pairs of sample rows.
+
+    A product of degree n has the variance v^n - (x.z)^2n, with v = E (w'x)^2 (w'z)^2. If m_n
+    products of degree n add up to a_n (x.z)^n, sum_n a_n^2 variance_n / m_n is least for m_n in
+    proportion to a_n times the standard deviation.
+    """
+    X = sample[:WEIGHING_ROWS, :].astype(np.float64)
+    squares = X.multiply(X).tocsr() if is_sparse(X) else X * X
+    dots = inner(X, X) ** 2
+    lengths = squared_norms(X)
+    v = np.maximum(np.outer(lengths, lengths) + 2 * dots - 2 * inner(squares, squares), dots)
+    largest = float(v.max(initial=0.0))
+    drawn = a > 0
+    shares = np.zeros(len(a))
+    if largest > 0:
+        v /= largest
+        dots /= largest
+        logs = np.full(len(a), -np.inf)
+        for n in np.flatnonzero(drawn):
+            variance = float(np.mean(v**n - dots**n))
+            # Without variance (a single column) any share will do: then by size.
+            size = max(variance, 1e-12 * float(np.mean(v**n)))
+            logs[n] = math.log(a[n]) + 0.5 * (n * math.log(largest) + math.log(size))
+        shares = np.exp(logs - logs.max())
+        shares /= shares.sum()
+    floor: NDArray[np.float64] = drawn / drawn.sum()
+    return (1 - LEAST_SHARE) * shares + LEAST_SHARE * floor if largest > 0 else floor
 
 
 @dataclass(frozen=True)
-class RandomMaclaurin(FeatureMap):
+class Products(Stored):
+    """Scaled products of all degrees: together, an estimate of sum_n a_n (x.z)^n."""
+
+    # Block by block; in a block first factors, second factors, ...
+    signs: Annotated[Array, Tensor(("d", "factors"), stored="int8")]
+    weights: Annotated[Array, Tensor(("count",))]  # sqrt(a_n / (p_n E))
+    degrees: Annotated[Array, Tensor(("count",), dtype="int64", on_host=True)]  # falling in blocks
+
+    @classmethod
+    def draw(
+        cls,
+        a: NDArray[np.float64],  # (degrees,), 0 for those that need no products
+        sample: Array,  # (n, d) rows in units of the kernel
+        count: int,
+        seed: int,
+        view: View,
+    ) -> Self:
+        """`count` products; a larger draw has the whole blocks of a smaller one."""
+        p = degree_shares(a, sample)
+        edges = np.cumsum(p)
+        # Each degree is drawn with probability p_n, but not independently: multiples of the
+        # golden ratio fill [0, 1) evenly, so that every degree gets its share at any count.
+        offset = generator(seed, Purpose.DEGREES, view).uniform()
+        positions = (offset + GOLDEN * np.arange(count)) % 1.0
+        degrees = np.searchsorted(edges[:-1], positions, side="right")
+        signs = []
+        for block, first in enumerate(range(0, count, DRAW_BLOCK)):
+            part = degrees[first : first + DRAW_BLOCK]
+            part[::-1].sort()
+            draw = generator(seed, Purpose.SIGNS, view, block)
+            signs.append(draw.integers(0, 2, (sample.shape[1], int(part.sum())), dtype=np.int8))
+        W = np.concatenate(signs, axis=1).astype(np.float64)
+        W *= 2.0
+        W -= 1.0
+        return cls(W, np.sqrt(a[degrees] / (p[degrees] * count)), degrees)
+
+    @property
+    def count(self) -> int:
+        """Number of products, E."""
+        return len(self.degrees)
+
+    @property
+    def n_cols(self) -> int:
+        """Number of input columns, d."""
+        return int(self.signs.shape[0])
+
+    @property
+    def factors(self) -> int:
+        """Number of factors of all products."""
+        return int(self.degrees.sum())
+
+    def check_state(self) -> None:
+        """Degrees are positive and fall within each block."""
+        for first in range(0, self.count, DRAW_BLOCK):
+            part = self.degrees[first : first + DRAW_BLOCK]
+            if part[-1] < 1 or np.any(np.diff(part) > 0):
+                raise InputError("degrees are not positive numbers that fall within each block")
+
+    @cached_property
+    def _factor_places(self) -> list[list[tuple[int, int]]]:
+        """For every block, where its first, second, ... factors begin, and how many there are."""
+        blocks, begin = [], 0
+        for first in range(0, self.count, DRAW_BLOCK):
+            part = self.degrees[first : first + DRAW_BLOCK]
+            factors = []
+            for j in range(int(part.max(initial=0))):
+                many = int(np.sum(part > j))
+                factors.append((begin, many))
+                begin += many
+            blocks.append(factors)
+        return blocks
+
+    def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
+        """Products start:stop of rows (b, d) in units of the kernel, into `out`."""
+        for block in range(start // DRAW_BLOCK, -(-stop // DRAW_BLOCK)):
+            first = block * DRAW_BLOCK
+            lo, hi = max(start - first, 0), min(stop - first, DRAW_BLOCK)
+            F = out[:, first + lo - start : first + hi - start]
+            for j, (begin, many) in enumerate(self._factor_places[block]):
+                if lo >= many:
+                    break
+                factors = product(rows, self.signs[:, begin + lo : begin + min(hi, many)])
+                if j == 0:
+                    F[...] = factors
+                else:
+                    F[:, : factors.shape[1]] *= factors
+            F *= self.weights[first + lo : first + hi]
+
+
+@dataclass(frozen=True)
+class Exact(Stored):
+    """The features of the terms of low degree that need no sampling: sqrt(a_0), sqrt(a_1) x."""
+
+    # sqrt(a_0), sqrt(a_1); 0 if the term is not taken exactly.
+    roots: Annotated[Array, Tensor(("2",))]
+    constant: bool
+    linear: bool
+    n_cols: Annotated[int, Size("d")]
+
+    @classmethod
+    def split(cls, a: NDArray[np.float64], terms: ExactTerms, d: int) -> tuple[Self, Any]:
+        """What is exact, and the coefficients (degrees,) of what is left to products."""
+        if terms not in get_args(ExactTerms):
+            raise InputError(
+                f"exact={terms!r} is not known: wanted one of "
+                f"{', '.join(map(repr, get_args(ExactTerms)))}."
+            )
+        constant = bool(a[0] > 0)
+        linear = terms == "linear" and len(a) > 1 and bool(a[1] > 0)
+        roots = np.array([math.sqrt(a[0]), math.sqrt(a[1]) if linear else 0.0])
+        left = a.copy()
+        left[0] = 0.0
+        if linear:
+            left[1] = 0.0
+        if not np.any(left):
+            raise InputError(
+                "exact='linear' leaves nothing to approximate: the kernel is linear. Use "
+                "exact='constant', or no feature map at all."
+            )
+        return cls(roots, constant, linear, d), left
+
+    @property
+    def count(self) -> int:
+        """Number of features."""
+        return self.constant + self.linear * self.n_cols
+
+    def sampled(self, rank: int) -> int:
+        """Features of `rank` that are left for products, at least 1."""
+        if rank > self.count:
+            return rank - self.count
+        raise InputError(
+            f"rank={rank} leaves no features besides the {self.count} that are exact. Use a rank "
+            f"of {self.count + 1} or more, or exact='constant'."
+        )
+
+    def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
+        """Exact features start:stop of rows (b, d) in units of the kernel, into `out`."""
+        if start >= stop:
+            return
+        skip = 0
+        if self.constant and start == 0:
+            out[:, 0] = self.roots[0]
+            skip = 1
+        if stop > start + skip:
+            linear = slice(start + skip - self.constant, stop - self.constant)
+            out[:, skip:] = dense(rows[:, linear]) * self.roots[1]
+
+
+@dataclass(frozen=True)
+class _MaclaurinMap(FeatureMap):
+    """What both maps have: products of random signs, then exact terms."""
+
+    kernel: Kernel  # a DotProductKernel
+    products: Products
+    exact: Exact
+
+    @property
+    def n_cols(self) -> int:
+        """Number of input columns, d."""
+        return self.exact.n_cols
+
+    def prepare(self, X: Array) -> Array:
+        """Rows in units of the kernel; raises if k(x, x) overflows for one of them."""
+        assert isinstance(self.kernel, DotProductKernel)
+        self.kernel.diag(X)
+        return X / self.kernel.unit
+
+    def check_state(self) -> None:
+        """Products and exact terms take the same columns."""
+        coefficients(self.kernel)
+        if self.products.n_cols != self.exact.n_cols:
+            raise InputError(
+                f"products take {self.products.n_cols} columns, exact terms {self.exact.n_cols}"
+            )
+
+
+@dataclass(frozen=True)
+class RandomMaclaurin(_MaclaurinMap):
     """sqrt(a_n / (p_n M)) prod_j (w_j'x), w_j random signs, degree n drawn with probability p_n.
 
     For kernels sum_n a_n (x.z)^n with a_n >= 0, `Polynomial` and `Linear` here. The degrees are
@@ -23,13 +275,10 @@ class RandomMaclaurin(FeatureMap):
     column, and with exact="linear" x itself, which takes d columns and pays where d is well below
     the rank (the paper's H0/1).
 
-    The signs take d numbers a factor: for very many columns use `TensorSketch`.
+    The signs take d numbers per factor: for very many columns use `TensorSketch`.
     """
 
     kind: ClassVar[str] = "random_maclaurin"
-    kernel: Kernel
-    products: Products
-    exact: Exact
 
     @classmethod
     def fit(
@@ -51,31 +300,14 @@ class RandomMaclaurin(FeatureMap):
         return cls(kernel, products, terms)
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return self.exact.n_cols
-
-    @property
     def rank(self) -> int:
-        """Columns of the output, M."""
+        """Number of features, M."""
         return self.products.count + self.exact.count
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the weights."""
-        own: np.dtype[Any] = np.dtype(self.products.weights.dtype)
-        return own
-
-    def prepare(self, X: Array) -> Array:
-        """Rows in units of the kernel; refuses those whose k(x, x) overflows."""
-        assert isinstance(self.kernel, DotProductKernel)
-        self.kernel.diag(X)
-        return X / self.kernel.unit
-
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """Products first, then what is exact."""
+        """Products first, then the exact terms."""
         start, stop, _ = columns.indices(self.rank)
-        out = room_for(prepared, stop - start, out)
+        out = output(prepared, stop - start, out)
         E = self.products.count
         if start < E:
             last = min(stop, E)
@@ -85,26 +317,101 @@ class RandomMaclaurin(FeatureMap):
             self.exact.fill(prepared, first - E, stop - E, out[:, first - start :])
         return out
 
-    def to(self, backend: Backend) -> Self:
-        """Signs and weights on the backend."""
-        return replace(self, products=self.products.to(backend), exact=self.exact.to(backend))
-
     def scratch_per_row(self) -> int:
         """The prepared row, and one factor of a block."""
         return self.n_cols + min(self.rank, DRAW_BLOCK)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The drawn numbers themselves: no later version has to repeat the draw."""
-        return {
-            "kind": self.kind,
-            "kernel": self.kernel.state_dict(),
-            "products": self.products.state_dict(),
-            "exact": self.exact.state_dict(),
-        }
+
+@dataclass(frozen=True)
+class CompactMaclaurin(_MaclaurinMap):
+    """Groups of 256 features, each a subsampled Hadamard transform of `expansion` times as many.
+
+    A random product of high degree is mostly near 0 and rarely large, so an average of M of them
+    has an error that grows with up to 3^n for a term of degree n. A mixture of many products is
+    nearly normal, and M mixtures have an error of about sqrt((k(x, x) k(z, z) + k(x, z)^2) / M)
+    whatever the degree, besides that of the `expansion` times M products. Where products are not
+    the larger of the two (low degree, rows nearly at right angles) nothing is gained by mixing,
+    and features take `expansion` times as long as those of `RandomMaclaurin`.
+
+    Exact terms stand last and are not mixed, as in `RandomMaclaurin`.
+    """
+
+    kind: ClassVar[str] = "compact_maclaurin"
+    # Signs: distinct columns of a Hadamard matrix, one row per product of a group.
+    mixing: Annotated[Array, Tensor(("many", str(GROUP)), stored="int8")]
+    mixed: Annotated[int, Size("mixed")]  # features that are mixtures
 
     @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        products = Products.from_state_dict(state["products"])
-        kernel = kernel_from_state(state["kernel"])
-        return cls(kernel, products, Exact.from_state_dict(state["exact"]))
+    def fit(
+        cls,
+        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        kernel: Kernel,
+        rank: int,
+        seed: int,
+        view: View,
+        *,
+        expansion: int = 8,
+        exact: ExactTerms = "constant",
+    ) -> Self:
+        """Draw products, `expansion` (a power of two) times as many as features, and mixtures."""
+        if expansion < 4 or expansion & (expansion - 1):
+            raise InputError(
+                f"expansion={expansion} cannot be used: it must be a power of two of at least 4, "
+                "for the Hadamard transform. Leave it at 8, or use RandomMaclaurin."
+            )
+        a = coefficients(kernel)
+        assert isinstance(kernel, DotProductKernel)
+        terms, left = Exact.split(a, exact, int(sample.shape[1]))
+        mixed = terms.sampled(rank)
+        many = expansion * GROUP  # whole blocks of products, so that no block is in two groups
+        products = Products.draw(left, sample / kernel.unit, -(-mixed // GROUP) * many, seed, view)
+        # Without further signs: those of the products are random already.
+        chosen = generator(seed, Purpose.PERMUTATION, view).permutation(many)[:GROUP]
+        H = scipy.linalg.hadamard(many, dtype=np.int8)[:, chosen].astype(np.float64, order="C")
+        return cls(kernel, products, terms, H, mixed)
+
+    @property
+    def rank(self) -> int:
+        """Number of features, M."""
+        return self.mixed + self.exact.count
+
+    @property
+    def grain(self) -> int:
+        """A group shares its products."""
+        return GROUP
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """The products of every group that has some of the columns, mixed; then exact terms."""
+        start, stop, _ = columns.indices(self.rank)
+        out = output(prepared, stop - start, out)
+        last = min(stop, self.mixed)
+        many = int(self.mixing.shape[0])
+        # Products are scaled for an average of them all; here a group is an average,
+        # and the features an average of `mixed` mixtures.
+        scale = (self.products.count / (many * self.mixed)) ** 0.5
+        for group in range(start // GROUP, -(-last // GROUP) if last > start else 0):
+            first = group * GROUP
+            lo, hi = max(start, first), min(last, first + GROUP)
+            P = output(prepared, many)
+            self.products.fill(prepared, group * many, (group + 1) * many, P)
+            F = out[:, lo - start : hi - start]
+            F[...] = P @ self.mixing[:, lo - first : hi - first]
+            F *= scale
+        if stop > self.mixed:
+            begin = max(start, self.mixed)
+            beyond = begin - self.mixed, stop - self.mixed
+            self.exact.fill(prepared, *beyond, out[:, begin - start :])
+        return out
+
+    def scratch_per_row(self) -> int:
+        """The prepared row, the products of a group and one factor of them, mixtures."""
+        return self.n_cols + 2 * int(self.mixing.shape[0]) + GROUP
+
+    def check_state(self) -> None:
+        """Every group has its products."""
+        super().check_state()
+        many = int(self.mixing.shape[0])
+        if many % DRAW_BLOCK or self.products.count != -(-self.mixed // GROUP) * many:
+            raise InputError(
+                f"there are {self.products.count} products for {self.mixed} mixtures of {many}"
+            )

@@ -1,17 +1,16 @@
 """Features from kernel values at landmarks: bare columns k(x, Z), and their Nystrom whitening."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.blocks import even_slices
-from knoi.features.base import FeatureMap
-from knoi.kernels import Kernel, kernel_from_state
+from knoi.features.base import FeatureMap, Tensor
+from knoi.kernels import Kernel
 from knoi.kernels.landmark import LandmarkValues
 
 
@@ -21,23 +20,7 @@ class KernelColumns(FeatureMap):
 
     kind: ClassVar[str] = "kernel_columns"
     kernel: Kernel
-    landmarks: Array  # Z, (M, d), perhaps CSR
-
-    @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.landmarks.shape[1])
-
-    @property
-    def rank(self) -> int:
-        """One feature a landmark."""
-        return int(self.landmarks.shape[0])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the landmarks."""
-        own: np.dtype[Any] = np.dtype(self.landmarks.dtype)
-        return own
+    landmarks: Annotated[Array, Tensor(("M", "d"), sparse=True)]  # Z
 
     @property
     def landmark_rows(self) -> Array | None:
@@ -49,30 +32,16 @@ class KernelColumns(FeatureMap):
         return self.kernel.at_landmarks(self.landmarks)
 
     def prepare(self, X: Array) -> Array:
-        """Rows as the kernel wants them."""
+        """Rows in the form that the kernel works on."""
         return self._values.prepare(X)
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """Kernel values against the asked-for landmarks."""
+        """Kernel values at these landmarks."""
         return self._values.block(prepared, columns, out)
-
-    def to(self, backend: Backend) -> Self:
-        """Landmarks on the backend."""
-        return replace(self, landmarks=backend.asarray(self.landmarks))
 
     def scratch_per_row(self) -> int:
         """What the kernel takes."""
         return self._values.scratch_per_row()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kernel and landmarks."""
-        kernel = self.kernel.state_dict()
-        return {"kind": self.kind, "kernel": kernel, "landmarks": self.landmarks}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        return cls(kernel_from_state(state["kernel"]), state["landmarks"])
 
 
 @dataclass(frozen=True)
@@ -85,7 +54,7 @@ class Nystrom(FeatureMap):
 
     kind: ClassVar[str] = "nystrom"
     columns: KernelColumns
-    P: Array  # (landmarks, M)
+    P: Annotated[Array, Tensor(("columns.rank", "M"))]
 
     @classmethod
     def fit(cls, landmarks: Array, kernel: Kernel) -> Self:
@@ -98,7 +67,7 @@ class Nystrom(FeatureMap):
         precision = max(np.finfo(landmarks.dtype).eps, Z.shape[0] * np.finfo(np.float64).eps)
         kept = values > precision * values[-1]
         P = vectors[:, kept] / np.sqrt(values[kept])
-        # In one piece: a product with a view that runs backwards would copy it each time.
+        # Contiguous: a product with a reversed view would copy it each time.
         return cls(KernelColumns(kernel, landmarks), np.ascontiguousarray(P[:, ::-1]))
 
     @property
@@ -108,17 +77,12 @@ class Nystrom(FeatureMap):
 
     @property
     def n_cols(self) -> int:
-        """Columns of the input, d."""
+        """Number of input columns, d."""
         return self.columns.n_cols
 
     @property
-    def rank(self) -> int:
-        """Columns of the output: the numerical rank of K_ZZ."""
-        return int(self.P.shape[1])
-
-    @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the landmarks."""
+        """That of the landmarks; P is fitted in float64."""
         return self.columns.dtype
 
     def prepare(self, X: Array) -> Array:
@@ -131,7 +95,7 @@ class Nystrom(FeatureMap):
         return xp.matmul(prepared, self.P[:, columns], out=out)
 
     def folded(self, mean: Array, weights: Array) -> tuple[FeatureMap, Array, Array]:
-        """k(x, Z) and P W: the product of the two matrices once, instead of one a row.
+        """k(x, Z) and P W: the product of the two matrices once, instead of once per row.
 
         The columns of P are orthogonal, so that its pseudo-inverse is P' over their squared norms.
         """
@@ -142,19 +106,6 @@ class Nystrom(FeatureMap):
         both = np.concatenate(pieces)
         return self.columns, both[:, 0], both[:, 1:]
 
-    def to(self, backend: Backend) -> Self:
-        """Landmarks and whitening on the backend."""
-        return replace(self, columns=self.columns.to(backend), P=backend.asarray(self.P))
-
     def scratch_per_row(self) -> int:
         """The kernel columns, and what they take."""
         return self.columns.rank + self.columns.scratch_per_row()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kernel columns and whitening."""
-        return {"kind": self.kind, "columns": self.columns.state_dict(), "P": self.P}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        return cls(KernelColumns.from_state_dict(state["columns"]), state["P"])

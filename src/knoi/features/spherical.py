@@ -1,9 +1,8 @@
 """Spherical random Fourier features: polynomial kernels on the unit sphere (Pennington et al.)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import scipy.optimize
@@ -11,13 +10,13 @@ import scipy.sparse
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import is_sparse, product
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.features.frequencies import DRAW_BLOCK, Frequencies, draw_frequencies
-from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial, kernel_from_state
+from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.features.fourier import DRAW_BLOCK, Frequencies, draw_frequencies
+from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial
 from knoi.kernels.dot_product import to_sphere
 
 # Largest error of the fitted kernel that is accepted, relative to k(x, x).
@@ -44,7 +43,8 @@ class SphericalFourier(FeatureMap):
 
     kind: ClassVar[str] = "spherical_fourier"
     kernel: SphericalPolynomial
-    turns: Array  # (d + 2, M): frequencies W, also of the axis of zero rows, and the phases b
+    # Frequencies W, then that of the axis of zero rows, and the phases b.
+    turns: Annotated[Array, Tensor(("d + 2", "M"))]
     total: float  # c, the weight of the spectrum: what the fitted kernel has for k(x, x)
     bias: float  # the largest error of the fitted kernel, relative to k(x, x)
 
@@ -60,14 +60,15 @@ class SphericalFourier(FeatureMap):
         frequencies: Frequencies = "iid",
         tolerance: float = TOLERANCE,
     ) -> Self:
-        """Fit the spectrum and draw from it; the sample only says how many columns there are."""
+        """Fit the spectrum and draw from it; the sample gives the number of columns only."""
         if isinstance(kernel, Polynomial):
             kernel = SphericalPolynomial(kernel.degree, kernel.coef0)
-        if not isinstance(kernel, SphericalPolynomial):
-            raise InputTypeError(
-                "spherical Fourier features approximate the polynomial kernel of unit vectors, not "
-                f"{kernel.name!r}. Use SphericalPolynomial(...) or Polynomial(...)."
-            )
+        kernel = require_kernel(
+            kernel,
+            SphericalPolynomial,
+            "spherical Fourier features need the kernel 'spherical_polynomial' or 'polynomial'",
+            "one of these",
+        )
         D = int(sample.shape[1]) + 1
         radii, weights, bias = fit_spectrum(kernel, D)
         if not bias <= tolerance:
@@ -89,20 +90,9 @@ class SphericalFourier(FeatureMap):
         return self.turns[:-1, :]
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.turns.shape[0]) - 2
-
-    @property
-    def rank(self) -> int:
-        """Columns of the output, M."""
-        return int(self.turns.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the frequencies."""
-        own: np.dtype[Any] = np.dtype(self.turns.dtype)
-        return own
+    def features_iid(self) -> bool:
+        """Every feature has a random phase."""
+        return True
 
     def prepare(self, X: Array) -> Array:
         """Rows at length 1, whether a row is zero, and a one for the phase: (b, d + 2)."""
@@ -114,37 +104,16 @@ class SphericalFourier(FeatureMap):
         return xp.concat([U, xp.ones_like(U[:, :1])], axis=1)
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The formula, in place, for the asked-for columns."""
+        """The formula, in place, for these columns."""
         F = product(prepared, self.turns[:, columns], out=out)  # (b, columns)
         xp = array_namespace(F)
         xp.cos(F, out=F)
         F *= (2 * self.total / self.rank) ** 0.5
         return F
 
-    def to(self, backend: Backend) -> Self:
-        """Frequencies and phases on the backend."""
-        return replace(self, turns=backend.asarray(self.turns))
-
     def scratch_per_row(self) -> int:
         """The prepared row, and it once more while it is made."""
         return 2 * (self.n_cols + 2)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The drawn numbers themselves: no later version has to repeat the draw."""
-        return {
-            "kind": self.kind,
-            "kernel": self.kernel.state_dict(),
-            "turns": self.turns,
-            "total": self.total,
-            "bias": self.bias,
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        assert isinstance(kernel, SphericalPolynomial)
-        return cls(kernel, state["turns"], float(state["total"]), float(state["bias"]))
 
 
 @lru_cache(maxsize=16)  # both views, and every draw, ask for the same

@@ -5,15 +5,14 @@ random diagonals and Hadamard matrices H, so that M features of a row take O(M l
 the map O(M) memory.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.fast import (
     PAIRED_RUN,
     can_compile,
@@ -24,9 +23,9 @@ from knoi.arrays.fast import (
 )
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.kernels import Kernel, StationaryKernel, kernel_from_state
+from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap, Size, Tensor, output, require_kernel
+from knoi.kernels import Kernel, StationaryKernel
 
 Construction = Literal["hadamard", "fastfood"]
 QUARTER = 0.25  # of a turn: the phase between the two features of a pair
@@ -54,15 +53,18 @@ class StructuredFourier(FeatureMap):
 
     kind: ClassVar[str] = "structured_fourier"
     kernel: StationaryKernel
-    rank_: int
+    rank_: Annotated[int, Size("M")]
     paired: bool
-    centre: Array  # (d,)
-    rotation: Array  # (p,) signs before the transform that all blocks share; (0,) without one
-    first: Array  # (blocks p,) D1
-    order: Array  # (blocks p,) P, places within a block; (0,) if it is the identity
-    second: Array  # (blocks p,) D2
-    scale: Array  # (blocks p,) s: lengths in turns, over the norm of the rows of H D2 P H D1
-    phases: Array  # (blocks p,) in turns
+    centre: Annotated[Array, Tensor(("d",))]
+    # Signs before the transform that all blocks share; empty without one.
+    rotation: Annotated[Array, Tensor(("size",), optional=True)]
+    first: Annotated[Array, Tensor(("drawn",))]  # D1
+    # P, places within a block; empty if it is the identity.
+    order: Annotated[Array, Tensor(("drawn",), dtype="int32", below="size", optional=True)]
+    second: Annotated[Array, Tensor(("drawn",))]  # D2
+    # s: lengths in turns, over the norm of the rows of H D2 P H D1.
+    scale: Annotated[Array, Tensor(("drawn",))]
+    phases: Annotated[Array, Tensor(("drawn",))]  # in turns
 
     @classmethod
     def fit(
@@ -76,17 +78,18 @@ class StructuredFourier(FeatureMap):
         construction: Construction = "hadamard",
         paired: bool = True,
     ) -> Self:
-        """Draw the map for `kernel`; the sample only fixes the centre and the number of columns."""
-        if not isinstance(kernel, StationaryKernel):
-            raise InputTypeError(
-                f"random Fourier features need a stationary kernel, not {kernel.name!r}. Use 'rbf' "
-                "or 'matern', or a Nystrom approximation, which takes any kernel."
-            )
+        """Draw the map for `kernel`; the sample gives the centre and the number of columns only."""
+        kernel = require_kernel(
+            kernel,
+            StationaryKernel,
+            "random Fourier features need a stationary kernel",
+            "'rbf' or 'matern'",
+        )
         if not kernel.isotropic:
             raise InputError(
-                f"{construction!r} features turn frequencies in all directions alike, but those of "
-                f"the {kernel.name} kernel keep to the axes. Use 'fourier' or 'qmc' with it, or an "
-                "isotropic kernel, 'rbf' or 'matern'."
+                f"{construction!r} features need an isotropic kernel: the spectral measure of the "
+                f"{kernel.name} kernel is not invariant under rotation. Use 'fourier' or 'qmc' "
+                "with it, or the kernel 'rbf' or 'matern'."
             )
         d = sample.shape[1]
         p = hadamard_size(d)
@@ -105,30 +108,24 @@ class StructuredFourier(FeatureMap):
         return cls(kernel, rank, paired, centre, rotation, first, order, second, scale, phases)
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.centre.shape[0])
-
-    @property
-    def rank(self) -> int:
-        """Columns of the output, M."""
-        return self.rank_
-
-    @property
     def size(self) -> int:
         """Frequencies in a block, p."""
         return hadamard_size(self.n_cols)
 
     @property
     def grain(self) -> int:
-        """Features of a block, which is made as a whole."""
+        """Features of a block, which is computed as a whole."""
         return 2 * self.size if self.paired else self.size
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the lengths."""
-        own: np.dtype[Any] = np.dtype(self.scale.dtype)
-        return own
+    def drawn(self) -> int:
+        """Frequencies of all blocks."""
+        return -(-self.rank_ // self.grain) * self.size
+
+    @property
+    def features_iid(self) -> bool:
+        """Every feature has a random phase."""
+        return True
 
     @property
     def W(self) -> Array:
@@ -159,8 +156,7 @@ class StructuredFourier(FeatureMap):
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Whole blocks straight into `out`, parts of blocks by way of a whole one."""
         grain = self.grain
-        if out is None:
-            out = _room(prepared, columns.stop - columns.start)
+        out = output(prepared, columns.stop - columns.start, out)
         place = columns.start
         while place < columns.stop:
             k, offset = divmod(place, grain)
@@ -170,7 +166,7 @@ class StructuredFourier(FeatureMap):
             if whole:
                 self._fill(prepared, range(k, k + whole), target)
             else:
-                one = self._fill(prepared, range(k, k + 1), _room(prepared, grain))
+                one = self._fill(prepared, range(k, k + 1), output(prepared, grain))
                 target[...] = one[:, offset : offset + taken]
             place += taken
         return out
@@ -188,14 +184,14 @@ class StructuredFourier(FeatureMap):
             return out
         xp = array_namespace(prepared)
         for k in blocks:
-            room = out[:, (k - blocks.start) * grain : (k + 1 - blocks.start) * grain]
+            target = out[:, (k - blocks.start) * grain : (k + 1 - blocks.start) * grain]
             turns = self._turns(prepared, k)
             turns += self.phases[k * p : (k + 1) * p]
             if self.paired:
                 runs = xp.reshape(turns, (turns.shape[0], p // PAIRED_RUN, PAIRED_RUN))
-                turns = xp.reshape(xp.stack([runs, runs - QUARTER], axis=2), room.shape)
-            room[...] = turns
-            cosine(room, amplitude)
+                turns = xp.reshape(xp.stack([runs, runs - QUARTER], axis=2), target.shape)
+            target[...] = turns
+            cosine(target, amplitude)
         return out
 
     def _turns(self, prepared: Array, k: int) -> Array:
@@ -208,42 +204,9 @@ class StructuredFourier(FeatureMap):
         T *= self.scale[block]
         return T
 
-    def to(self, backend: Backend) -> Self:
-        """What was drawn, on the backend."""
-        place = backend.asarray
-        moved = {name: place(getattr(self, name)) for name in _FLOATS}
-        order = (
-            self.order
-            if backend.is_numpy
-            else backend.xp.asarray(np.asarray(self.order), **backend.placement)
-        )
-        return replace(self, **moved, order=order)
-
     def scratch_per_row(self) -> int:
         """The prepared row, and a block with its temporaries."""
         return 3 * self.size + self.grain
-
-    def state_dict(self) -> dict[str, Any]:
-        """The drawn numbers themselves."""
-        drawn = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"kind": self.kind, **drawn, "kernel": self.kernel.state_dict()}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        assert isinstance(kernel, StationaryKernel)
-        drawn = {name: state[name] for name in (*_FLOATS, "order")}
-        return cls(kernel=kernel, rank_=int(state["rank_"]), paired=bool(state["paired"]), **drawn)
-
-
-def _room(prepared: Array, columns: int) -> Array:
-    xp = array_namespace(prepared)
-    shape = (prepared.shape[0], columns)
-    return xp.empty(shape, dtype=prepared.dtype, device=device(prepared))
-
-
-_FLOATS = ("centre", "rotation", "first", "second", "scale", "phases")
 
 
 def _signs(draw: np.random.Generator, size: int) -> NDArray[np.float64]:

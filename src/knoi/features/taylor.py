@@ -7,23 +7,22 @@ the sum of u^a v^a / a! over all monomials u^a of degree n.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.arrays.sparse import is_sparse
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap
-from knoi.kernels import RBF, Kernel, kernel_from_state
+from knoi.exceptions import InputError
+from knoi.features.base import FeatureMap, Tensor, output, require_kernel
+from knoi.kernels import RBF, Kernel
 
 # Where rows are a few widths long, no term beyond this degree is above rounding; and up to it the
 # largest monomial is a float32.
@@ -45,13 +44,13 @@ class Taylor(FeatureMap):
     Monomials come by degree, those of one degree by their largest variable j, then by its power m:
     u_j^m times the monomials of degree n - m in the variables before j, which are the first ones
     of that degree. So any block of them is a few runs of monomials of lower degree, each times one
-    number a row.
+    number per row.
     """
 
     kind: ClassVar[str] = "taylor"
     kernel: RBF
     degree: int  # D
-    centre: Array  # c, (d,)
+    centre: Annotated[Array, Tensor(("d",))]  # c
 
     @classmethod
     def fit(
@@ -66,11 +65,7 @@ class Taylor(FeatureMap):
 
         The centre is the mean of a dense sample; 0 for a sparse one, whose rows would become dense.
         """
-        if not isinstance(kernel, RBF):
-            raise InputTypeError(
-                f"Taylor features are those of the kernel 'rbf', not of {kernel.name!r}. Use rbf, "
-                "or a Nystrom approximation, which takes any kernel."
-            )
+        kernel = require_kernel(kernel, RBF, "Taylor features need the kernel 'rbf'", "it")
         d = int(sample.shape[1])
         if rank < d + 1:
             raise InputError(
@@ -86,20 +81,9 @@ class Taylor(FeatureMap):
         return cls(kernel, degree, centre)
 
     @property
-    def n_cols(self) -> int:
-        """Columns of the input, d."""
-        return int(self.centre.shape[0])
-
-    @property
     def rank(self) -> int:
-        """Columns of the output: all monomials of degree at most D."""
+        """Number of features: all monomials of degree at most D."""
         return count(self.n_cols + 1, self.degree)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the centre."""
-        own: np.dtype[Any] = np.dtype(self.centre.dtype)
-        return own
 
     @cached_property
     def _kept(self) -> int:
@@ -140,11 +124,8 @@ class Taylor(FeatureMap):
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The asked-for monomials, degree by degree, each number written once."""
-        if out is None:
-            like = prepared.data if is_sparse(prepared) else prepared
-            shape = (prepared.shape[0], columns.stop - columns.start)
-            out = array_namespace(like).empty(shape, dtype=like.dtype, device=device(like))
+        """The monomials of these columns, degree by degree, each number written once."""
+        out = output(prepared, columns.stop - columns.start, out)
         for degree in range(self.degree + 1):
             start = self._start(degree)
             first = max(columns.start, start)
@@ -159,6 +140,11 @@ class Taylor(FeatureMap):
                 ready = Ready(prepared, self.n_cols, self._kept)
                 ready.fill(degree, first, last, prepared[:, :1], part)
         return out
+
+    def check_state(self) -> None:
+        """The degree is one that `fit` chooses."""
+        if not 1 <= self.degree <= MAX_DEGREE:
+            raise InputError(f"degree is {self.degree}, expected 1 to {MAX_DEGREE}")
 
     def _start(self, degree: int) -> int:
         """Monomials of less than this degree."""
@@ -232,25 +218,9 @@ class Taylor(FeatureMap):
             ready.fill(degree, place, place + last - first, tile[:, :1], made)
             out[chosen] = made
 
-    def to(self, backend: Backend) -> Self:
-        """The centre on the backend."""
-        return replace(self, centre=backend.asarray(self.centre))
-
     def scratch_per_row(self) -> int:
         """The prepared row, and its squares on the way."""
         return count(self.n_cols + 1, self._kept) + self.n_cols
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kernel, degree and centre: the monomials follow from them."""
-        kernel = self.kernel.state_dict()
-        return {"kind": self.kind, "kernel": kernel, "degree": self.degree, "centre": self.centre}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state_dict`."""
-        kernel = kernel_from_state(state["kernel"])
-        assert isinstance(kernel, RBF)
-        return cls(kernel, int(state["degree"]), state["centre"])
 
 
 def count(variables: int, degree: int) -> int:

@@ -1,0 +1,564 @@
+"""Landmarks: which rows stand for the data in Nystrom maps, chosen from rows at hand or a stream.
+
+Rules by name (`select_landmarks`), then the rules: pivots of a kernel matrix, k-means and its
+seeding, ridge leverage scores; last, a uniform sample of a stream in bounded memory.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Literal, get_args
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, eigvalsh, solve_triangular
+
+from knoi.arrays.backend import Array, compute_dtype
+from knoi.arrays.random import RESERVOIR, Purpose, View, generator
+from knoi.arrays.sparse import inner, is_sparse, squared_norms
+from knoi.exceptions import InputError, NonFiniteError
+from knoi.kernels import Kernel
+
+Selection = Literal[
+    "uniform",
+    "kmeans",
+    "kmeans++",
+    "pivoted_cholesky",
+    "randomly_pivoted_cholesky",
+    "leverage",
+]
+
+# Rows to choose each landmark among, where the choice is not uniform ...
+_CANDIDATES_PER_LANDMARK = 5
+# ... and at least so many rows in all: few landmarks cost little to choose well.
+_LEAST_CANDIDATES = 4000
+
+
+def n_candidates(method: Selection, rank: int) -> int:
+    """Number of rows to choose `rank` landmarks from; uniform ones are the sample itself."""
+    if method == "uniform":
+        return rank
+    return max(_LEAST_CANDIDATES, _CANDIDATES_PER_LANDMARK * rank)
+
+
+def select_landmarks(
+    sample: Array,  # (n, d)
+    kernel: Kernel,
+    rank: int,
+    seed: int,
+    view: View,
+    method: Selection = "uniform",
+) -> Array:
+    """At most `rank` landmarks, (m, d), chosen from (or near) the rows of `sample`.
+
+    Rows may be sparse (CSR); landmarks then are too. The error of a Nystrom map is the part of the
+    kernel outside the span of the landmarks. Costs are for n rows and M = `rank`:
+
+    - "uniform": random rows, the plain Nystrom method. Free.
+    - "kmeans": centres of clusters, seeded by k-means++ and moved by minibatch k-means; they cover
+      the data evenly (Zhang & Kwok 2010). They are not rows of the data, and those of
+      sparse rows are dense, M d numbers. O(n M d) per pass.
+    - "kmeans++": the seeding alone: rows drawn by their squared distance from those already drawn
+      (Arthur & Vassilvitskii 2007). O(n M d).
+    - "pivoted_cholesky": greedily the row worst explained by those already taken. This is the
+      incomplete Cholesky decomposition of Bach & Jordan and the partial Gram-Schmidt of Hardoon et
+      al.: three names for one sequence of pivots. Takes outliers first. O(n M (d + M)), and
+      8 n M bytes.
+    - "randomly_pivoted_cholesky": a row drawn by how badly it is explained by those already taken
+      (Chen, Epperly, Tropp & Webber 2022): nearly the best error that M rows can have, without a
+      preference for outliers. The same cost.
+    - "leverage": rows drawn by their ridge leverage scores, estimated recursively (Musco & Musco
+      2017). The theory weights them; weights do not change the span, so there are none here.
+      O(n M (d + M)), and 16 n M bytes.
+
+    Fewer than `rank` are returned if the sample has fewer distinct rows.
+    """
+    rules: dict[str, Callable[[np.random.Generator], Array]] = {
+        "uniform": lambda draw: sample[np.sort(draw.choice(n, rank, replace=False))],
+        "kmeans": lambda draw: cluster_centres(sample, rank, draw),
+        "kmeans++": lambda draw: sample[distant_rows(sample, rank, draw)],
+        "pivoted_cholesky": lambda draw: sample[pivoted_cholesky(sample, kernel, rank)[0]],
+        "randomly_pivoted_cholesky": lambda draw: sample[
+            randomly_pivoted_cholesky(sample, kernel, rank, draw)[0]
+        ],
+        "leverage": lambda draw: sample[ridge_leverage_sample(sample, kernel, rank, draw)],
+    }
+    if method not in rules:
+        raise InputError(
+            f"landmarks={method!r} is not a way to choose landmarks: wanted one of "
+            f"{', '.join(map(repr, get_args(Selection)))}."
+        )
+    n = sample.shape[0]
+    if rank > n:
+        raise InputError(
+            f"rank={rank} landmarks cannot be chosen from {n} rows. Lower rank to at most {n}."
+        )
+    return rules[method](generator(seed, Purpose.LANDMARKS, view))
+
+
+def landmarks_from_chunks(
+    chunks: Iterable[Array],
+    kernel: Kernel,
+    rank: int,
+    seed: int,
+    view: View,
+    method: Selection = "uniform",
+    candidates: int | None = None,
+) -> Array:
+    """`select_landmarks` for rows that are read once, in chunks (any, d), their number unknown.
+
+    A uniform sample of `candidates` rows (None: `n_candidates`) is kept of the stream, and the rule
+    chooses among them. How the stream is cut into chunks makes no difference. Estimators do not
+    use this, as their sources can be read anywhere. Use it to fit a map on a stream and pass the
+    map to an estimator: `KernelColumns(kernel, landmarks_from_chunks(...))`.
+    """
+    n = n_candidates(method, rank) if candidates is None else candidates
+    if n < rank:
+        raise InputError(
+            f"candidates={n} is below rank={rank}: landmarks are chosen among the candidates. "
+            f"Raise candidates to at least {rank}, or lower rank."
+        )
+    return select_landmarks(reservoir(chunks, n, seed, view), kernel, rank, seed, view, method)
+
+
+# ---------------------------------------------------------------------- pivots of a kernel matrix
+
+# Both rules are exact in what they choose (or how likely), yet work by blocks: pivots are predicted
+# on a small part of the residual kernel, and only their columns are computed, in one product.
+
+Factor = tuple[NDArray[np.intp], NDArray[np.float64]]
+
+# Columns computed together, at most and at least.
+_MOST, _LEAST = 128, 8
+# Rows among which the next pivots are predicted, for each of them.
+_POOL = 4
+
+
+class _Residual:
+    """K - G G' of the kernel matrix of `sample`, of which only the diagonal and G are held."""
+
+    def __init__(self, sample: Array, kernel: Kernel, rank: int) -> None:
+        self.sample, self.kernel = sample, kernel
+        self.left = np.array(kernel.diag(sample), dtype=np.float64)  # (n,) the diagonal
+        self.floor = float(np.finfo(sample.dtype).eps) * 10 * float(self.left.max())
+        self.Gt = np.empty((rank, sample.shape[0]))  # G', its first m rows filled
+        self.pivots = np.empty(rank, dtype=np.intp)
+        self.m = 0
+
+    @property
+    def wanted(self) -> int:
+        """Pivots still to be found."""
+        return len(self.pivots) - self.m
+
+    @property
+    def factor(self) -> Factor:
+        return self.pivots[: self.m], self.Gt[: self.m].T
+
+    def rows(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Rows `chosen` of the residual, (chosen, n)."""
+        K = np.asarray(self.kernel(self.sample[chosen], self.sample), dtype=np.float64)
+        K -= self.Gt[: self.m, chosen].T @ self.Gt[: self.m]
+        return K
+
+    def among(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The residual between rows `chosen` only, (chosen, chosen)."""
+        rows = self.sample[chosen]
+        K = np.asarray(self.kernel(rows, rows), dtype=np.float64)
+        G = self.Gt[: self.m, chosen]
+        K -= G.T @ G
+        return K
+
+    def add(self, pivots: NDArray[np.intp], columns: NDArray[np.float64]) -> None:
+        """Take pivots whose columns of G are the rows of `columns`, (pivots, n)."""
+        k = len(pivots)
+        self.pivots[self.m : self.m + k] = pivots
+        self.Gt[self.m : self.m + k] = columns
+        self.m += k
+        self.left -= np.einsum("kn,kn->n", columns, columns)
+        np.maximum(self.left, 0.0, out=self.left)
+        self.left[pivots] = 0.0  # taken: rounding must not offer them again
+
+
+def pivoted_cholesky(sample: Array, kernel: Kernel, rank: int) -> Factor:
+    """Greedy pivots and the factor G (n, m) with G G' the rank-m approximation of the kernel.
+
+    Stops early when what is left of the kernel is at rounding level.
+    """
+    residual = _Residual(sample, kernel, rank)
+    block = _MOST
+    while residual.wanted and residual.left.max() > residual.floor:
+        predicted = _predict(residual, min(block, residual.wanted))
+        taken = _take_while_predicted(residual, predicted)
+        block = min(max(2 * taken, _LEAST), _MOST)
+    return residual.factor
+
+
+def _predict(residual: _Residual, k: int) -> NDArray[np.intp]:
+    """The next k pivots, if all are among the rows that are worst explained now.
+
+    The first of them is certain.
+    """
+    n = len(residual.left)
+    pool = np.argpartition(residual.left, n - min(_POOL * k, n))[n - min(_POOL * k, n) :]
+    first = residual.left.argmax()
+    if first not in pool:  # of several that are equal the first counts
+        pool[0] = first
+    pool.sort()
+    H = residual.among(pool)
+    left = residual.left[pool]
+    L = np.empty((k, len(pool)))
+    predicted: list[int] = []
+    for m in range(k):
+        pivot = int(left.argmax())
+        if left[pivot] <= residual.floor:
+            break
+        predicted.append(pivot)
+        L[m] = (H[pivot] - L[:m, pivot] @ L[:m]) / np.sqrt(left[pivot])
+        left -= L[m] ** 2
+        left[pivot] = 0.0
+    return pool[predicted]
+
+
+def _take_while_predicted(residual: _Residual, predicted: NDArray[np.intp]) -> int:
+    """Take pivots, each the worst explained of all rows, while they are `predicted`; how many."""
+    rows = residual.rows(predicted)  # (predicted, n) before this block
+    place = {int(row): i for i, row in enumerate(predicted)}
+    start = residual.m
+    while residual.wanted:
+        pivot = int(residual.left.argmax())
+        if pivot not in place or residual.left[pivot] <= residual.floor:
+            break
+        block = residual.Gt[start : residual.m]  # what this block has added
+        column = rows[place[pivot]] - block[:, pivot] @ block
+        column /= np.sqrt(residual.left[pivot])
+        residual.add(np.array([pivot]), column[None, :])
+    return residual.m - start
+
+
+def randomly_pivoted_cholesky(
+    sample: Array, kernel: Kernel, rank: int, draw: np.random.Generator
+) -> Factor:
+    """Pivots drawn in proportion to what is left of the diagonal, and the factor G (n, m).
+
+    Pivots are proposed by blocks, and one is rejected as likely as the block before it explains it
+    (Epperly, Tropp & Webber 2024), which draws them exactly as one by one. Stops early when what is
+    left of the kernel is at rounding level.
+    """
+    residual = _Residual(sample, kernel, rank)
+    while residual.wanted and residual.left.max() > residual.floor:
+        weights = np.where(residual.left > residual.floor, residual.left, 0.0)
+        size = min(_MOST, max(_LEAST, 2 * residual.wanted))
+        proposed = draw.choice(len(weights), size=size, p=weights / weights.sum())
+        accepted, L = _accept(residual, proposed, draw)
+        if not len(accepted):  # not explained by the diagonal, but by its own column: rounding
+            residual.left[proposed] = 0.0
+            continue
+        columns = solve_triangular(L, residual.rows(accepted), lower=True, check_finite=False)
+        residual.add(accepted, columns)
+    return residual.factor
+
+
+def _accept(
+    residual: _Residual, proposed: NDArray[np.intp], draw: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Which of the proposed pivots are taken, and the Cholesky factor of the residual at them."""
+    H = residual.among(proposed)
+    before = H.diagonal().copy()
+    thresholds = draw.random(len(proposed)) * before
+    accepted: list[int] = []
+    L = np.empty((len(proposed), len(proposed)))  # columns of those accepted
+    for i in range(len(proposed)):
+        if len(accepted) == residual.wanted:
+            break
+        k = len(accepted)
+        left = H[i, i] - L[i, :k] @ L[i, :k]
+        if left <= max(thresholds[i], residual.floor):
+            continue
+        L[i:, k] = (H[i:, i] - L[i:, :k] @ L[i, :k]) / np.sqrt(left)
+        accepted.append(i)
+    return proposed[accepted], np.tril(L[np.ix_(accepted, range(len(accepted)))])
+
+
+# ------------------------------------------------------------------------ k-means and its seeding
+
+# Rows proposed together by the seeding.
+_PROPOSED = 128
+# Below this many products a distance matrix is not worth waking other threads for.
+_SHARED_WORK = 10**8
+
+
+def cluster_centres(sample: Array, rank: int, draw: np.random.Generator) -> Array:
+    """Centres (rank, d) of minibatch k-means, seeded by k-means++."""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    rows, centre, spread = _standard(sample)
+    clusters = MiniBatchKMeans(
+        rank,
+        init="k-means++",
+        n_init=1,
+        batch_size=max(1024, rank),
+        random_state=int(draw.integers(2**31)),
+    )
+    alone = 1 if sample.shape[0] * sample.shape[1] * rank < _SHARED_WORK else None
+    with warnings.catch_warnings(), threadpool_limits(alone, user_api="openmp"):
+        # Fewer distinct rows than clusters: duplicate centres are dropped by the map itself.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters.fit(rows)
+    landmarks = (clusters.cluster_centers_ * spread + centre).astype(sample.dtype)
+    if is_sparse(sample):
+        return scipy.sparse.csr_array(landmarks)
+    # Means of rows lie between rows: rounding must not make them negative for a chi2 kernel.
+    return np.clip(landmarks, sample.min(axis=0), sample.max(axis=0), out=landmarks)
+
+
+def distant_rows(sample: Array, rank: int, draw: np.random.Generator) -> NDArray[np.intp]:
+    """Rows, at most `rank`, each drawn by its squared distance from the nearest of those before.
+
+    This is k-means++. Rows are proposed by blocks, and one is rejected as likely as it has come
+    nearer to those taken since, which draws them exactly as one by one.
+    """
+    rows, _, _ = _standard(sample)
+    norms = squared_norms(rows).astype(np.float64)  # (n,)
+    floor = float(np.finfo(sample.dtype).eps) * 100 * float(norms.max())
+    taken = [int(draw.integers(len(norms)))]
+    left = _squared_distances(rows, norms, np.array(taken))[0]
+    while len(taken) < rank:
+        left[left <= floor] = 0.0  # rows that are taken, or equal to one that is
+        left[taken] = 0.0
+        if not left.any():
+            break
+        size = min(_PROPOSED, 2 * (rank - len(taken)))
+        proposed = draw.choice(len(left), size=size, p=left / left.sum())
+        apart = _squared_distances(rows[proposed], norms[proposed], np.arange(size))
+        thresholds = draw.random(size) * left[proposed]
+        accepted: list[int] = []
+        for i in range(size):
+            nearest = min(left[proposed[i]], apart[i, accepted].min(initial=np.inf))
+            if nearest > max(thresholds[i], floor):
+                accepted.append(i)
+                if len(taken) + len(accepted) == rank:
+                    break
+        fresh = proposed[accepted]
+        taken.extend(fresh.tolist())
+        np.minimum(left, _squared_distances(rows, norms, fresh).min(axis=0), out=left)
+    return np.array(taken, dtype=np.intp)
+
+
+def _squared_distances(
+    rows: Array, norms: NDArray[np.float64], chosen: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Squared distances of all rows from the chosen ones, (chosen, n)."""
+    squares: NDArray[np.float64] = inner(rows[chosen], rows).astype(np.float64)
+    squares *= -2.0
+    squares += norms
+    squares += norms[chosen][:, None]
+    np.maximum(squares, 0.0, out=squares)
+    return squares
+
+
+def _standard(sample: Array) -> tuple[Array, Array | float, float]:
+    """Rows centred and scaled, so that the size of the numbers cannot defeat float32 distances.
+
+    Sparse rows stay where they are: off the origin they would not be sparse.
+    """
+    if is_sparse(sample):
+        values = sample.data.astype(np.float64)
+        spread = float(np.sqrt(values @ values / max(sample.shape[0], 1))) or 1.0
+        return sample / sample.dtype.type(spread), 0.0, spread
+    centre = sample.mean(axis=0)
+    rows = sample - centre
+    spread = float(rows.std(dtype=np.float64)) or 1.0
+    rows /= spread
+    return rows, centre, spread
+
+
+# -------------------------------------------------------------------------- ridge leverage scores
+
+# Effective dimension for each landmark. Scores of that many dimensions need more rows than
+# dimensions, by a logarithm in theory: at one each, a sample of `rank` rows shows no scores.
+_DIMENSION = 0.25
+
+
+def ridge_leverage_sample(
+    sample: Array, kernel: Kernel, rank: int, draw: np.random.Generator
+) -> NDArray[np.intp]:
+    """Distinct rows, `rank` of them, drawn in proportion to their ridge leverage scores.
+
+    The score of row i is (K (K + l I)^-1)_ii, from 0 to 1; all scores add up to the effective
+    dimension of the data at ridge l, and l is chosen so that this is a quarter of `rank`. Scores
+    are estimated recursively (Musco & Musco 2017): those of half of the rows give a weighted
+    sample, about `rank` rows that stand for that half, and from it come the scores of the whole.
+    Weights matter there; for the span of the landmarks they do not. Rows of zero kernel have
+    nothing to add and are left out.
+    """
+    largest = float(np.max(kernel.diag(sample)))
+    if largest == 0:
+        return np.empty(0, dtype=np.intp)
+    floor = 10 * float(np.finfo(sample.dtype).eps) * largest
+    order = draw.permutation(sample.shape[0])
+    sizes = [len(order)]
+    while sizes[-1] > rank:
+        sizes.append(-(-sizes[-1] // 2))
+    chosen = order[: sizes[-1]]  # few enough to stand for themselves
+    weights = np.ones(len(chosen))
+    for size in sizes[-2:0:-1]:
+        rows = order[:size]
+        scores = leverage_scores(sample[rows], kernel, sample[chosen], weights, rank, floor)
+        chances = _chances(scores, rank)
+        drawn = draw.random(size) < chances
+        chosen, weights = rows[drawn], 1 / chances[drawn]
+    scores = leverage_scores(sample[order], kernel, sample[chosen], weights, rank, floor)
+    some = min(rank, int(np.count_nonzero(scores)))
+    return np.sort(draw.choice(order, some, replace=False, p=scores / scores.sum()))
+
+
+def leverage_scores(
+    rows: Array,  # (n, d)
+    kernel: Kernel,
+    chosen: Array,  # (s, d)
+    weights: NDArray[np.float64],  # (s,) how many rows each chosen one stands for
+    rank: int,
+    floor: float,
+) -> NDArray[np.float64]:
+    """Estimates of the ridge leverage scores of `rows`, (n,), from those `chosen` among them.
+
+    Where these are all rows, the scores are exact. `floor` is the least ridge: beneath it the
+    kernel is rounding.
+    """
+    root = np.sqrt(weights)
+    W = np.asarray(kernel(chosen, chosen), dtype=np.float64) * root * root[:, None]  # (s, s)
+    values = eigvalsh(W)
+    # Above what rounding makes negative, so that the factorisation cannot fail.
+    ridge = max(_ridge(values, _DIMENSION * rank), floor, -2 * float(values[0]))
+    W.flat[:: len(W) + 1] += ridge
+    B = np.asarray(kernel(chosen, rows), dtype=np.float64) * root[:, None]  # (s, n)
+    B = solve_triangular(cholesky(W, lower=True), B, lower=True, overwrite_b=True)
+    diagonal = np.asarray(kernel.diag(rows), dtype=np.float64)
+    scores = (diagonal - np.einsum("sn,sn->n", B, B)) / ridge
+    # No true score is less than the lower bound, as v / (v + l) >= v / (v_max + l); rounding is.
+    bounded: NDArray[np.float64] = np.clip(scores, diagonal / (values[-1] + ridge), 1.0)
+    return bounded
+
+
+def _ridge(values: NDArray[np.float64], dimension: float) -> float:
+    """The ridge l at which the sum of v / (v + l) is `dimension`; 0 if it never is so large."""
+    values = values[values > 0]
+    if len(values) <= dimension:
+        return 0.0
+    low, high = 0.0, float(values.sum()) / dimension
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (values / (values + middle)).sum() > dimension:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _chances(scores: NDArray[np.float64], expected: int) -> NDArray[np.float64]:
+    """Chances proportional to scores, capped at 1, that add up to `expected`."""
+    certain = np.zeros(len(scores), dtype=bool)
+    while True:
+        rest = float(scores[~certain].sum())
+        if rest == 0:
+            return certain.astype(np.float64)
+        chances = np.where(certain, 1.0, scores * ((expected - certain.sum()) / rest))
+        if not (more := chances > 1.0).any():
+            return chances
+        certain |= more
+
+
+# ------------------------------------------------------------------- a uniform sample of a stream
+
+# Keys come in blocks of this many rows, each block with its own address.
+_KEYS = 4096
+
+
+def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
+    """`n` random rows without repetition, in the order they came; all rows if there are no more.
+
+    Every row has a random key, a pure function of seed, view and its number in the stream, and the
+    n rows of the smallest keys stay: each set of n rows is as likely as any other, whatever the
+    chunks. No more than 2 n rows and a chunk are held.
+    """
+    kept: list[Array] = []
+    keys: list[NDArray[np.float64]] = []
+    limit = np.inf  # no row beyond can be among the n smallest
+    source = _Keys(seed, view)
+    seen, waiting = 0, 0
+    for chunk in chunks:
+        rows = _checked(chunk, kept, seen)
+        fresh = source.of(seen, seen + rows.shape[0])
+        chosen = np.flatnonzero(fresh < limit)
+        if len(chosen) or not kept:
+            kept.append(rows[chosen])  # a copy: the caller may reuse the chunk
+            keys.append(fresh[chosen])
+            waiting += len(chosen)
+        seen += rows.shape[0]
+        if waiting > n:  # seldom, so that chunks of one row cost no more than large ones
+            kept, keys = _smallest(kept, keys, n)
+            limit, waiting = keys[0].max(), 0
+    if not seen:
+        raise InputError(
+            "the stream of chunks holds no rows to choose landmarks from. An iterator that was "
+            "used before is empty: pass a fresh one."
+        )
+    return _smallest(kept, keys, n)[0][0]
+
+
+class _Keys:
+    """Random numbers of the rows of a stream, by row number; the block in use is remembered."""
+
+    def __init__(self, seed: int, view: View) -> None:
+        self._seed, self._view = seed, view
+        self._block, self._values = -1, np.empty(0)
+
+    def of(self, start: int, stop: int) -> NDArray[np.float64]:
+        """Keys of rows start:stop."""
+        keys = np.empty(stop - start)
+        for row in range(start - start % _KEYS, stop, _KEYS):
+            if self._block != row // _KEYS:
+                self._block = row // _KEYS
+                draw = generator(self._seed, Purpose.LANDMARKS, self._view, RESERVOIR, self._block)
+                self._values = draw.random(_KEYS)
+            first, last = max(start, row), min(stop, row + _KEYS)
+            keys[first - start : last - start] = self._values[first - row : last - row]
+        return keys
+
+
+def _smallest(
+    kept: list[Array], keys: list[NDArray[np.float64]], n: int
+) -> tuple[list[Array], list[NDArray[np.float64]]]:
+    """The n rows of the smallest keys, in the order they came, as one piece."""
+    rows = scipy.sparse.vstack(kept, format="csr") if is_sparse(kept[0]) else np.concatenate(kept)
+    joined = np.concatenate(keys)
+    chosen = np.sort(np.argsort(joined, kind="stable")[:n])
+    return [rows[chosen]], [joined[chosen]]
+
+
+def _checked(chunk: Array, kept: list[Array], first_row: int) -> Array:
+    """The chunk in a precision to compute in; raises if it does not match those before it."""
+    rows = chunk if is_sparse(chunk) else np.asarray(chunk)
+    if rows.ndim != 2:
+        raise InputError(
+            f"the chunk at row {first_row} of the stream has shape {rows.shape}: wanted "
+            "(n, d). Reshape a single row to (1, d)."
+        )
+    if kept and (rows.shape[1] != kept[0].shape[1] or is_sparse(rows) != is_sparse(kept[0])):
+        raise InputError(
+            f"the chunk at row {first_row} of the stream has {_described(rows)}, those before it "
+            f"{_described(kept[0])}. All chunks must be rows of one table."
+        )
+    rows = rows.astype(compute_dtype(rows.dtype), copy=False)
+    if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
+        raise NonFiniteError(
+            f"the chunk at row {first_row} of the stream holds NaN or infinite values. Drop or "
+            "fill them first."
+        )
+    return rows
+
+
+def _described(rows: Array) -> str:
+    return f"{rows.shape[1]} {'sparse' if is_sparse(rows) else 'dense'} columns"
