@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from knoi.callbacks.history import ProgressBar
 
 import knoi
+from knoi.callbacks.history import ProgressBar
 from knoi.cli.options import METHODS, make_model
 
 FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi")

@@ -10,11 +10,10 @@ import pytest
 import sklearn
 from sklearn.exceptions import NotFittedError
 
+import knoi
 from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
-from knoi.data import pairs as pairs_module
 from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
-from knoi.estimators import base as base_module
 from knoi.estimators.plotting import MAX_POINTS, rows_to_show
 from knoi.exceptions import InputError, MissingExtraError, NotKeptError
 from knoi.kernels import RBF
@@ -137,12 +136,17 @@ def test_rows_shown_are_as_many_as_promised_and_any_row_can_be_among_them(tmp_pa
 
 def test_each_file_is_opened_once(linear, views, tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr(pairs_module, "open_view", counting(opened, pairs_module.open_view))
-    monkeypatch.setattr(base_module, "open_view", counting(opened, base_module.open_view))
+
+    def find_and_note(path, name):
+        opened.append(name)
+        return find(path, name)
+
+    find = knoi.data.open._find  # called once per file that is opened
+    monkeypatch.setattr(knoi.data.open, "_find", find_and_note)
     for name, view in zip("XY", views[2:], strict=True):
         np.savetxt(tmp_path / f"{name}.csv", view, delimiter=",")
     X, Y = tmp_path / "X.csv", tmp_path / "Y.csv"
-    for call in (
+    for method in (
         linear.score,
         linear.redundancy,
         linear.permutation_test,
@@ -150,16 +154,8 @@ def test_each_file_is_opened_once(linear, views, tmp_path, monkeypatch):
         linear.plot_variates,
     ):
         opened.clear()
-        call(X, Y)
+        method(X, Y)
         assert opened == ["X", "Y"]
-
-
-def counting(opened, open_view):
-    def open_and_count(data, name):
-        opened.append(name)
-        return open_view(data, name)
-
-    return open_and_count
 
 
 def test_a_frame_of_names_is_drawn_without_a_warning(views):
