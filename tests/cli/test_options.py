@@ -1,10 +1,12 @@
 """Parsers of option values, and the estimator that options create."""
 
+from types import SimpleNamespace
+
 import pytest
 import typer
 
 from knoi.cli import options
-from knoi.cli.options import Factor, Invocation
+from knoi.cli.options import Factor
 
 
 @pytest.mark.parametrize(
@@ -60,10 +62,11 @@ def test_errors_say_what_is_wanted(parse, texts):
 def test_values_are_formatted_as_they_are_typed():
     assert options.as_typed((2.5, "median")) == "2.5:median"
     assert options.as_typed(1e-6) == "1e-06"
-    assert Invocation(("fit", "my file.npy")).command("--resume") == (
-        "knoi fit 'my file.npy' --resume"
-    )
-    assert Invocation(("fit", "--resume")).command("--resume") == "knoi fit --resume"
+    context = SimpleNamespace(obj=["fit", "my file.npy"])
+    command = "knoi fit 'my file.npy' --resume"
+    assert options.command_line(context, "--resume") == command
+    context.obj.append("--resume")
+    assert options.command_line(context, "--resume") == command
 
 
 def test_auto_is_linear_for_the_linear_kernel_unless_other_options_need_knoi():

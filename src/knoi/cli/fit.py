@@ -152,7 +152,7 @@ def fit(
     chosen, others = options.estimator_options(context), dict(settings or ())
     method = options.resolve_method(method, chosen)
     model = options.make_model(method, chosen, others, verbose=not quiet)
-    typed, console = options.invocation(context), messages(quiet)
+    console = messages(quiet)
     _check_outputs(output, report, (x, y, *(test or ()), labels))
     with ExitStack() as opened:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
@@ -167,7 +167,7 @@ def fit(
             )
         if components is None and "n_components" not in others:
             model.set_params(n_components=min(DEFAULT_COMPONENTS, *pairs.n_cols))
-        seconds = _train(model, train, scored, method, resume, typed, console)
+        seconds = _train(model, train, scored, method, context, console)
         if "verbose" in model.get_params(deep=False):
             model.set_params(verbose=None)  # how this run was shown is not part of the model
         model.save(output)
@@ -176,9 +176,9 @@ def fit(
             say(console, "Writing the report")
             facts = [("X", str(x)), ("Y", str(y)), ("model", str(output))]
             facts.append(("time to fit", clock(seconds)))
-            inputs.write(report, model, train, facts, typed.command())
+            inputs.write(report, model, train, facts, options.command_line(context))
     result = FitResult(
-        model, output, report, typed, train.n_rows, train.n_cols, seconds, evaluation
+        model, output, report, context, train.n_rows, train.n_cols, seconds, evaluation
     )
     if as_json:
         print_json(result.document())
@@ -217,8 +217,7 @@ def _train(
     train: "PairSource",
     scored: "PairSource | None",
     method: str,
-    resume: bool,
-    typed: options.Invocation,
+    context: typer.Context,
     console: Console,
 ) -> float:
     """Fit the model and return the seconds it took."""
@@ -232,7 +231,8 @@ def _train(
     began = perf_counter()
     if options.METHODS[method].minibatches:
         say(console, what)
-        with log_to_console(console), _explain_interrupt(model, typed):
+        resume = bool(context.params["resume"])
+        with log_to_console(console), _explain_interrupt(model, context):
             _explain_checkpoint(model, resume, console)
             model.fit(X, Y, **({"resume": True} if resume else {}))
     else:
@@ -259,7 +259,7 @@ def _explain_checkpoint(model: "BaseCCA", resume: bool, console: Console) -> Non
 
 
 @contextmanager
-def _explain_interrupt(model: "BaseCCA", typed: options.Invocation) -> Iterator[None]:
+def _explain_interrupt(model: "BaseCCA", context: typer.Context) -> Iterator[None]:
     """Print how to continue when training is stopped by Ctrl-C or SIGTERM."""
     try:
         yield
@@ -269,7 +269,7 @@ def _explain_interrupt(model: "BaseCCA", typed: options.Invocation) -> Iterator[
         if directory is None:
             message = "interrupted; nothing was saved. Use --checkpoint DIR to be able to resume."
         elif exists:
-            message = f"interrupted; to continue: {typed.command('--resume')}"
+            message = f"interrupted; to continue: {options.command_line(context, '--resume')}"
         else:
             message = f"interrupted before the first step; no checkpoint was saved in {directory}."
         raise Interrupted(message, code if isinstance(code, int) else 1) from None
@@ -301,7 +301,7 @@ class FitResult:
     model: "BaseCCA"
     output: Path
     report: Path | None
-    typed: options.Invocation
+    context: typer.Context
     n_rows: int
     n_cols: tuple[int, int]
     seconds: float
@@ -316,7 +316,7 @@ class FitResult:
         document: dict[str, Any] = {
             "model": str(self.output),
             "report": None if self.report is None else str(self.report),
-            "command": self.typed.command(),
+            "command": options.command_line(self.context),
             "method": type(model).__name__,
             "parameters": {k: portable(v) for k, v in model.get_params(deep=False).items()},
             "rows": self.n_rows,
@@ -348,7 +348,10 @@ class FitResult:
             )
         stopped = getattr(self.model, "stopped_", None)
         if stopped == "out of time" and getattr(self.model, "checkpoint", None):
-            say(console, f"Time is up; to train on: {self.typed.command('--resume')}")
+            say(
+                console,
+                f"Time is up; to train on: {options.command_line(self.context, '--resume')}",
+            )
 
     def _table(self) -> Table:
         columns = {"training": self.model.correlations_}

@@ -448,19 +448,7 @@ Images = Annotated[
 Title = Annotated[str | None, _report(metavar="TEXT", help="Heading of the report.")]
 
 
-@dataclass(frozen=True)
-class Invocation:
-    """The arguments that were typed."""
-
-    arguments: tuple[str, ...]
-
-    def command(self, *more: str) -> str:
-        """Return the command line, ready to be pasted, with further arguments."""
-        added = (argument for argument in more if argument not in self.arguments)
-        return shlex.join(["knoi", *self.arguments, *added])
-
-
-def invocation(context: typer.Context) -> Invocation:
-    """Return what was typed; the bare command where `main` was not used."""
-    typed = context.obj
-    return typed if isinstance(typed, Invocation) else Invocation((context.info_name or "",))
+def command_line(context: typer.Context, *more: str) -> str:
+    """Return the command as it was typed, ready to be pasted, with further arguments."""
+    typed = context.obj or [context.info_name or ""]  # `main` stores the arguments there
+    return shlex.join(["knoi", *typed, *(argument for argument in more if argument not in typed)])

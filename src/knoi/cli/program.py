@@ -15,7 +15,7 @@ import typer
 
 from knoi import __version__
 from knoi.cli import demo, fit, info, report, retrieve, score, transform, tune
-from knoi.cli.options import PARAMETERS, Debug, Invocation
+from knoi.cli.options import PARAMETERS, Debug
 from knoi.cli.output import Interrupted, examples, paragraphs
 from knoi.exceptions import InSampleWarning, KnoiError
 
@@ -56,12 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Once, and in one line: by default Python would print a line of our source, too.
             warnings.simplefilter("always", InSampleWarning)
             warnings.showwarning = _show_warning
-            code = app(
-                args=arguments,
-                prog_name="knoi",
-                standalone_mode=False,
-                obj=Invocation(tuple(arguments)),
-            )
+            code = app(args=arguments, prog_name="knoi", standalone_mode=False, obj=arguments)
             sys.stdout.flush()  # here, where a closed pipe can be handled
     except _UsageError as error:
         if debug:

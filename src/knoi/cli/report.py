@@ -70,7 +70,7 @@ def report(
         inputs = ReportInputs.check(pairs, others, labels, images, title, seed)
         say(messages(quiet), f"Writing the report on {model}")
         facts = [("model", str(model)), ("X", str(x)), ("Y", str(y))]
-        inputs.write(output, fitted, pairs, facts, options.invocation(context).command())
+        inputs.write(output, fitted, pairs, facts, options.command_line(context))
     say(results(quiet), f"Report: {output}")
 
 

@@ -160,26 +160,21 @@ def _search(
     import numpy as np
 
     from knoi.data.checked import CheckedView
-    from knoi.data.open import open_view
+    from knoi.data.open import opened_view
     from knoi.metrics.retrieval import partner_ranks, top_matches
 
-    views = [open_view(path, name) for path, name in zip(paths, "XY", strict=True)]
-    try:
-        wanted = fitted.n_features_in_, fitted.n_features_y_
-        check_columns((views[0].n_cols, views[1].n_cols), wanted)
+    with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:
+        check_columns((X.n_cols, Y.n_cols), (fitted.n_features_in_, fitted.n_features_y_))
         asked, searched = ("X", "Y") if source == "x" else ("Y", "X")
-        ours, theirs = views if source == "x" else views[::-1]
+        ours, theirs = (X, Y) if source == "x" else (Y, X)
+        project = fitted.transform if source == "x" else fitted.transform_y
         if max(rows) >= ours.n_rows:
             raise InputError(
                 f"--rows has {max(rows)}, but {asked} has rows 0 to {ours.n_rows - 1}. Give rows "
                 "in that range."
             )
-        project = fitted.transform if source == "x" else fitted.transform_y
         queries = project(CheckedView(ours, asked).take(np.asarray(rows, dtype=np.int64)))
         gallery = np.concatenate([Z for _, Z in projected_pieces(fitted, theirs, searched)])
-    finally:
-        for view in views:
-            view.close()
     matches, similarities = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
     paired = ours.n_rows == theirs.n_rows
     ranks = partner_ranks(queries, gallery, rows, similarity=kind) if paired else None

@@ -81,15 +81,14 @@ def transform(
 def _open_views(
     fitted: "BaseCCA", x: Path, y: Path | None, view: str, opened: ExitStack
 ) -> list[tuple[str, "ViewSource"]]:
-    from knoi.data.open import open_view
+    from knoi.data.open import opened_view
 
     if y is not None:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         check_columns(pairs.n_cols, (fitted.n_features_in_, fitted.n_features_y_))
         return list(zip("XY", pairs.views(), strict=True))
     side = view.upper()
-    source = open_view(x, side)
-    opened.callback(source.close)
+    source = opened.enter_context(opened_view(x, side))
     wanted = {"X": fitted.n_features_in_, "Y": fitted.n_features_y_}
     if source.n_cols != wanted[side]:
         hint = "Give a file with the columns of the training data."
