@@ -160,7 +160,7 @@ def test_the_api_pages_describe_every_public_name():
     public = [getattr(knoi, name) for name in knoi.__all__]
     errors = vars(import_module("knoi.exceptions")).values()
     public += [one for one in errors if isinstance(one, type) and issubclass(one, Exception)]
-    for module in ("knoi.metrics", "knoi.datasets"):
+    for module in ("knoi.metrics", "knoi.datasets", "knoi.callbacks"):
         loaded = import_module(module)
         public += [getattr(loaded, name) for name in loaded.__all__]
     kernels = import_module("knoi.kernels")

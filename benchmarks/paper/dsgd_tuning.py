@@ -51,7 +51,6 @@ def measure(method, rank, samples, rate, decay, views):
             views.tuning,
             [samples],
             directory=Path(folder) / "run",
-            identity={},
         )
     return {name: cell[name] for name in ("refit", "fitted", "seconds", "busy_cores")}
 

@@ -83,9 +83,6 @@ def run_case(case, rank, to, views, budget, seed):
     model = KNOI(
         L,
         rank=rank,
-        epochs=1,
-        held_out=0,
-        tol=None,
         random_state=seed,
         memory_budget=budget,
         verbose=False,
@@ -94,15 +91,13 @@ def run_case(case, rank, to, views, budget, seed):
     marks = [*(mark for mark in MARKS if mark < to), to]
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        cell = train_evaluated(
-            model, views.X, views.Y, views.test, marks, directory=directory, identity={}
-        )
+        cell = train_evaluated(model, views.X, views.Y, views.test, marks, directory=directory)
     return {
         "curve": {str(point["mark"]): point for point in cell["curve"]},
         "setup_seconds": cell["setup_seconds"],
         "peak_rss_bytes": cell["peak_bytes"],
         "peak_bytes": cell["peak_anonymous_bytes"],
-        "plan": cell["plan"],
+        "batch_size": cell["batch_size"],
     }
 
 

@@ -290,8 +290,8 @@ class Experiment:
             views.test,
             marks,
             budget=60 * minutes,
-            directory=self.folder / f"{cell.key}.run",
-            identity={"cell": cell.key, "test_rows": self.test_rows},
+            # The curve in a checkpoint is that of these test rows.
+            directory=self.folder / f"{cell.key}-test{self.test_rows}.run",
             log=self.log,
         )
 

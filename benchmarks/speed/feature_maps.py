@@ -14,8 +14,8 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from benchmarks.fits import set_up
 from benchmarks.harness import Results, best_times
+from benchmarks.speed.step_efficiency import set_up
 from knoi import KNOI
 from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend

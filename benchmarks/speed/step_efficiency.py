@@ -12,22 +12,56 @@ interleaved rounds. The parts are measured one by one on a minibatch in memory.
 
 import argparse
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.fits import set_up
 from benchmarks.harness import Results, best_times
 from benchmarks.speed.linear_memmap import make_file
 from knoi import KNOI
+from knoi.data.pairs import PairSource
+from knoi.data.stream import PairStream
 from knoi.engine import Threads, worker_count
 from knoi.estimators.knoi import AVERAGE_FROM
-from knoi.solvers.loop import train
+from knoi.estimators.training import StochasticCCA, Training
+from knoi.solvers.loop import TrainingState, train
 from knoi.solvers.noi import couple, descend, project_batch
 
 NAME = "speed_step_efficiency"
 RULES = {"published": None, "accelerated": "low_rank"}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A stochastic fit before its first step: its parts, so that each can be timed."""
+
+    pairs: PairSource
+    training: Training
+    run: TrainingState
+
+    def stream(self, epochs: int = 1, start: Any = None) -> PairStream:
+        """The minibatches of the fit, from a position on."""
+        plan = self.training.setup.plan
+        return PairStream(
+            self.pairs,
+            plan.batch_size,
+            plan.seed,
+            window_bytes=plan.window_bytes,
+            epochs=epochs,
+            start=start,
+        )
+
+
+@contextmanager
+def set_up(model: StochasticCCA, X: Any, Y: Any) -> Iterator[Fit]:
+    """Set up a fit of `model` to X and Y, as `partial_fit` does on its first piece."""
+    with PairSource.open(X, Y) as pairs, Threads(worker_count(model.n_jobs)) as engine:
+        begun = model._open_stream(pairs, engine)
+        yield Fit(pairs, begun.training, begun.state)
 
 
 def bare_products(d, M, b, L):
