@@ -11,7 +11,6 @@ from knoi.kernels import (
     Laplacian,
     Linear,
     SumKernel,
-    default_width,
     learn_weights,
     several_widths,
     with_default_width,
@@ -105,8 +104,8 @@ def test_a_kernel_of_noise_gets_no_weight(seed):
         def __call__(self, X, Z):
             return super().__call__(X[:, self.columns], Z[:, self.columns])
 
-    useful = OfColumns(slice(0, 2), default_width(RBF(), X))
-    useless = OfColumns(slice(2, 4), default_width(RBF(), noise))
+    useful = OfColumns(slice(0, 2), RBF().default_width(X))
+    useless = OfColumns(slice(2, 4), RBF().default_width(noise))
     a, b = learn_weights([useless, useful], [RBF(2.0)], both, Y)
     assert a[0] < 0.05
     assert b == [1.0]
@@ -201,4 +200,4 @@ class TestLearn:
             scores[learn] = model.score(X[300:], Y[300:])
         assert 2 - scores[True] < 0.5 * (2 - scores[False])
         assert model.kernel.learn  # the parameter is unchanged
-        assert model.projection_.x.features.kernel == RBF(default_width(RBF(), X[:300]))
+        assert model.projection_.x.features.kernel == RBF(RBF().default_width(X[:300]))

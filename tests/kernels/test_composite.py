@@ -23,7 +23,6 @@ from knoi.kernels import (
     Polynomial,
     ProductKernel,
     SumKernel,
-    default_width,
     kernel_from_state,
     resolve,
     several_widths,
@@ -236,9 +235,9 @@ class TestWidths:
         X = rows[0]
         kernel = with_default_width(RBF() + 2 * Laplacian(7.0) + Polynomial() * Linear(), X)
         rbf, laplacian, product = kernel.parts
-        assert rbf.width == default_width(RBF(), X)
+        assert rbf.width == RBF().default_width(X)
         assert laplacian.width == 7.0
-        assert product.parts == (Polynomial(default_width(Polynomial(), X)), Linear())
+        assert product.parts == (Polynomial(Polynomial().default_width(X)), Linear())
         assert kernel.weights == (1.0, 2.0, 1.0)
 
     def test_a_number_is_for_all_parts_without_one(self):
@@ -257,14 +256,14 @@ class TestWidths:
     def test_there_is_no_single_default(self, rows):
         expected = r"^a product of kernels has no single width: .* Use with_default_width\(kernel"
         with pytest.raises(InputError, match=expected):
-            default_width(RBF() * Chi2(), rows[0])
+            (RBF() * Chi2()).default_width(rows[0])
 
     def test_several_widths_are_chosen_from_data(self, rows):
         X = rows[0]
         kernel = several_widths(Laplacian(), (0.5, 1, 4.0), weights=(1, 2, 3))
         assert kernel.needs_width
         assert kernel_from_state(json.loads(json.dumps(kernel.state_dict()))) == kernel
-        own = default_width(Laplacian(), X)
+        own = Laplacian().default_width(X)
         expected = SumKernel([Laplacian(own / 2), Laplacian(own), Laplacian(4 * own)], (1, 2, 3))
         assert with_default_width(kernel, X) == expected
         # Inside other kernels as well.
@@ -322,7 +321,7 @@ class TestEstimators:
         kernel = several_widths("rbf") + 0.1 * Linear()
         model = KernelCCA(2, kernel=kernel, reg=1e-3).fit(X, Y)
         decided = model.projection_.x.features.kernel
-        own = default_width(RBF(), X)
+        own = RBF().default_width(X)
         assert decided == RBF(own / 2) + RBF(own) + RBF(2 * own) + 0.1 * Linear()
         model.save(tmp_path / "model.knoi")
         again = load(tmp_path / "model.knoi")

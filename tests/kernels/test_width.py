@@ -15,7 +15,6 @@ from knoi.kernels import (
     Linear,
     Matern,
     Polynomial,
-    default_width,
     median_width,
 )
 
@@ -37,7 +36,7 @@ def chi2_between(x, z):
 def test_median_over_all_pairs(kernel, metric):
     for n in (2, 3, 100):
         X = np.abs(np.random.default_rng(0).standard_normal((n, 5)))
-        assert default_width(kernel, X) == pytest.approx(np.median(pdist(X, metric)), rel=1e-12)
+        assert kernel.default_width(X) == pytest.approx(np.median(pdist(X, metric)), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [256, 257, 513, 600])
@@ -62,8 +61,8 @@ def test_the_distances_are_held_once():
 def test_scales_with_the_data_in_float32(kernel):
     X = np.abs(np.random.default_rng(0).standard_normal((60, 5)))
     for unit in (1e-12, 1e12):
-        width = default_width(kernel, (X * unit).astype(np.float32))
-        assert width == pytest.approx(default_width(kernel, X) * unit, rel=1e-5)
+        width = kernel.default_width((X * unit).astype(np.float32))
+        assert width == pytest.approx(kernel.default_width(X) * unit, rel=1e-5)
 
 
 def test_mostly_repeated_rows_give_the_median_of_the_other_distances():
@@ -71,29 +70,29 @@ def test_mostly_repeated_rows_give_the_median_of_the_other_distances():
     X[97:] = [[0.0, 0.1, 0.0], [0.0, 0.0, 0.2], [0.3, 0.0, 0.0]]
     distances = pdist(X)
     assert np.median(distances) == 0
-    assert default_width(RBF(), X) == pytest.approx(np.median(distances[distances > 0]), rel=1e-12)
+    assert RBF().default_width(X) == pytest.approx(np.median(distances[distances > 0]), rel=1e-12)
 
 
 def test_identical_rows_and_a_single_row_raise():
     with pytest.raises(InputError) as raised:
-        default_width(RBF(), np.full((10, 3), 0.1))
+        RBF().default_width(np.full((10, 3), 0.1))
     assert str(raised.value) == (
         "all 10 sampled rows are identical, so no width can be chosen from them. "
         "Pass the width as a number, or check the data: a constant view has no correlations."
     )
 
     with pytest.raises(InputError, match=r"needs at least 2 rows, but got 1\. Pass more rows"):
-        default_width(RBF(), np.ones((1, 3)))
+        RBF().default_width(np.ones((1, 3)))
 
 
 def test_polynomial_takes_the_root_mean_square_length():
     X = np.random.default_rng(0).standard_normal((50, 4)) + 30
     expected = np.sqrt(np.mean(np.sum(X**2, axis=1)))
-    assert default_width(Polynomial(), X) == pytest.approx(expected, rel=1e-12)
+    assert Polynomial().default_width(X) == pytest.approx(expected, rel=1e-12)
     with pytest.raises(InputError, match="all 7 sampled rows are zero"):
-        default_width(Polynomial(), np.zeros((7, 2)))
+        Polynomial().default_width(np.zeros((7, 2)))
 
 
 def test_a_kernel_without_a_width_raises():
     with pytest.raises(InputError, match="the linear kernel has no width to choose"):
-        default_width(Linear(), np.ones((3, 2)))
+        Linear().default_width(np.ones((3, 2)))

@@ -16,7 +16,6 @@ from knoi.kernels import (
     Matern,
     Polynomial,
     SphericalPolynomial,
-    default_width,
 )
 from tests.bilingual_text import two_languages
 from tests.sparse.cases import csr
@@ -73,8 +72,8 @@ def test_values(kernel, rows):
 
 @pytest.mark.parametrize("kernel", [RBF(), Laplacian(), Chi2(), Polynomial()], ids=repr)
 def test_default_widths(kernel, rows):
-    found = default_width(kernel, csr(rows[0]))
-    assert found == pytest.approx(default_width(kernel, rows[0]), rel=1e-12)
+    found = kernel.default_width(csr(rows[0]))
+    assert found == pytest.approx(kernel.default_width(rows[0]), rel=1e-12)
 
 
 @pytest.mark.parametrize("kernel", [RBF(9.0), Laplacian(60.0), Polynomial(9.0)], ids=repr)

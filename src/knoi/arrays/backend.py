@@ -149,13 +149,9 @@ def compute_dtype(*stored: np.dtype[Any]) -> DType:
 
 def available_ram() -> int:
     """Bytes of main memory available without swapping."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as meminfo:
-            for line in meminfo:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    available = _proc_bytes("/proc/meminfo", "MemAvailable:")
+    if available is not None:
+        return available
     try:
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
     except (AttributeError, ValueError, OSError):
@@ -164,17 +160,23 @@ def available_ram() -> int:
 
 def peak_memory() -> int | None:
     """Peak resident memory of this process in bytes, or None where it is unknown."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            for line in status:
-                # Not ru_maxrss: that starts from the peak of the parent process.
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    # Not ru_maxrss on Linux: that starts from the peak of the parent process.
+    peak = _proc_bytes("/proc/self/status", "VmHWM:")
+    if peak is not None:
+        return peak
     try:
         import resource
     except ImportError:  # Windows
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _proc_bytes(path: str, key: str) -> int | None:
+    """A size from a file of /proc, in bytes; None if the file or the line is missing."""
+    try:
+        with open(path, encoding="ascii") as lines:
+            sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith(key)]
+    except OSError:
+        return None
+    return sizes[0] if sizes else None

@@ -240,20 +240,13 @@ def _names() -> str:
     return ", ".join(repr(name) for name in sorted(KERNELS))
 
 
-def default_width(kernel: Kernel, sample: NDArray[Any]) -> float:
-    """A suitable width of `kernel` for data like the rows of `sample` (n, d).
-
-    The median distance between rows for kernels that decay with a distance (RBF, Laplacian,
-    Cauchy, Matern, Chi2), the root mean square length of the rows for Polynomial. The paper takes
-    4000 random rows; time and memory grow with n^2.
-    """
-    return kernel.default_width(sample)
-
-
 def with_default_width(kernel: K, sample: NDArray[Any]) -> K:
-    """A copy of `kernel` with `default_width` wherever it has no width yet.
+    """A copy of `kernel` with the default width for `sample` (n, d) wherever it has no width yet.
 
-    Each part of a sum or product follows its own rule; equal parts share the computation.
+    The default is the median distance between rows for kernels that decay with a distance (RBF,
+    Laplacian, Cauchy, Matern, Chi2), the root mean square length of the rows for Polynomial. Each
+    part of a sum or product follows its own rule; equal parts share the computation. The paper
+    takes 4000 random rows; time and memory grow with n^2.
     """
     return kernel.decide_width(cache(lambda part: part.default_width(sample)))
 
