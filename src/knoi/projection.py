@@ -1,4 +1,4 @@
-"""The fitted result, however it was obtained: a feature map, its mean and weights for each view."""
+"""Fitted projections of both views: a feature map, its mean and weights per view."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class ViewProjection:
 
     @cached_property
     def folded(self) -> "ViewProjection":
-        """The same projection in the form that takes least work."""
+        """The same projection in the form that is cheapest to apply."""
         # In the layout of a model file, so that a loaded model projects to the same bits.
         weights = np.ascontiguousarray(self.weights)
         return ViewProjection(*self.features.folded(self.mean, weights))
@@ -46,7 +46,7 @@ class ViewProjection:
         )
 
     def numbers_per_row(self) -> int:
-        """Numbers alive for one row while it is projected, besides it: its features twice, z."""
+        """Working memory per row while it is projected, in numbers: its features twice, and z."""
         block = min(self.features.rank, PROJECTED_COLUMNS)
         inside = self.features.scratch_per_row() + 2 * block
         return inside + 2 * int(self.weights.shape[1])
@@ -64,7 +64,7 @@ class ViewProjection:
 
 @dataclass(frozen=True)
 class Projection:
-    """Both views and the correlations reached on the training data, ordered."""
+    """Projections of both views, and their correlations on the training rows, descending."""
 
     x: ViewProjection
     y: ViewProjection

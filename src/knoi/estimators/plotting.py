@@ -27,7 +27,7 @@ _TABLE_STYLE = "border-collapse: collapse; margin: 0.4em 0; font-size: 0.9em"
 _CELL_STYLE = "padding: 0.15em 0.8em 0.15em 0; text-align: left; border-bottom: 1px solid #8884"
 
 
-def model_facts(model: Any) -> dict[str, Any]:
+def model_facts(model: "PlotMixin") -> dict[str, Any]:
     """Facts about a fitted model, as plain values ready for JSON.
 
     Returns
@@ -65,7 +65,7 @@ def model_facts(model: Any) -> dict[str, Any]:
     }
 
 
-def describe_model(model: Any) -> list[tuple[str, str]]:
+def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
     """The facts about a fitted model as (label, text), to print as a table."""
     facts = model_facts(model)
     L = facts["components"]
@@ -106,8 +106,8 @@ class PlotMixin:
         Parameters
         ----------
         X, Y : anything `fit` accepts, optional
-            Pairs that were not used to fit. With them their correlations are drawn too, and the
-            band below which 95% of random pairings of the same rows keep all components.
+            Pairs that were not used to fit. If given, their correlations are drawn too, and the
+            band that contains all components of 95% of random pairings of the same rows.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -153,12 +153,12 @@ class PlotMixin:
         Parameters
         ----------
         X, Y : anything `fit` accepts
-            Pairs to show; of more than 5000 a random 5000, and only those are read.
+            Pairs to show. Of more than 5000 rows, a random 5000 are read and drawn.
         components : int or sequence of int, default=0
             Which components, from 0; each gets a panel.
         labels : array of shape (n_samples,), optional
-            What colours the points: up to ten different values get a colour each, more numbers a
-            scale.
+            Values that colour the points. Up to ten different values get a colour each; more
+            numbers get a colour scale.
         ax : matplotlib Axes, or one for each component, optional
             Where to draw; a new figure by default.
 
@@ -186,14 +186,14 @@ class PlotMixin:
         return panels[0] if is_integer(components) else panels
 
     def plot_learning_curve(self, *, ax: Any = None, by: str = "samples") -> Any:
-        """Draw the total correlation while `fit` was learning, held out and of minibatches.
+        """Draw the total correlation during training, of held-out rows and of minibatches.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         by : {"samples", "seconds"}, default="samples"
-            What the curve runs along.
+            The horizontal axis.
 
         Returns
         -------
@@ -204,13 +204,13 @@ class PlotMixin:
         history = getattr(self, "history_", None)
         if history is None:
             raise NotKeptError(
-                f"{type(self).__name__} has no learning curve: it is solved in one go. KNOI and "
-                "DoublyStochasticCCA have one; plot_correlations works for every model."
+                f"{type(self).__name__} has no learning curve: it is solved in closed form. KNOI "
+                "and DoublyStochasticCCA have one; plot_correlations works for every model."
             )
         kept = ~np.asarray(history["rolled_back"], dtype=bool)
         along = np.asarray(history[by], dtype=float)[kept]
         axes = _axes(plt, ax)
-        for name, label in (("held_out", "rows held out"), ("correlation", "minibatch")):
+        for name, label in (("held_out", "held-out rows"), ("correlation", "minibatch")):
             values = np.asarray(history[name], dtype=float)[kept]
             if np.isfinite(values).any():
                 axes.plot(along, values, marker="o", markersize=3, label=label)
@@ -241,17 +241,14 @@ class PlotMixin:
         return bundle
 
     def _facts_html(self) -> str:
-        return facts_table(self) if hasattr(self, "projection_") else ""
-
-
-def facts_table(model: Any) -> str:
-    """An HTML table of the facts about a fitted model."""
-    rows = "".join(
-        f'<tr><th scope="row" style="{_CELL_STYLE}">{escape(label)}</th>'
-        f'<td style="{_CELL_STYLE}">{escape(text)}</td></tr>'
-        for label, text in describe_model(model)
-    )
-    return f'<table class="knoi-facts" style="{_TABLE_STYLE}"><tbody>{rows}</tbody></table>'
+        if not hasattr(self, "projection_"):
+            return ""
+        rows = "".join(
+            f'<tr><th scope="row" style="{_CELL_STYLE}">{escape(label)}</th>'
+            f'<td style="{_CELL_STYLE}">{escape(text)}</td></tr>'
+            for label, text in describe_model(self)
+        )
+        return f'<table class="knoi-facts" style="{_TABLE_STYLE}"><tbody>{rows}</tbody></table>'
 
 
 def rows_to_show(pairs: PairSource, most: int = MAX_POINTS) -> PairSource:

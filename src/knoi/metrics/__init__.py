@@ -1,4 +1,4 @@
-"""HOW GOOD TWO PROJECTED VIEWS ARE: correlations, redundancy, chance, cross-view retrieval."""
+"""Metrics of two projected views: correlation, redundancy, permutation test, retrieval."""
 
 from knoi.metrics.correlation import (
     canonical_correlations,

@@ -1,4 +1,4 @@
-r"""Total canonical correlation by its two measures, and the correlation of each component.
+r"""Correlation of projections: total canonical correlation by two measures, and per component.
 
 *refit*, :math:`\sum_i \sigma_i` of a fresh linear CCA on the projections themselves, is what the
 KNOI paper's Table 1 reports. *fitted*, :math:`\sum_i \mathrm{corr}(Z_x[:, i], Z_y[:, i])`, takes
@@ -215,7 +215,7 @@ def _scaled(Z: NDArray[Any]) -> _FittedView:
     scale[scale == 0.0] = 1.0
     mean = np.zeros(Z.shape[1])
     # Twice, since an error of the mean is a direction that both views share: the second round
-    # takes away what the long sum of the first has rounded off.
+    # removes the rounding error of the first.
     for _ in range(2):
         mean += sum((Z[rows] / scale - mean).sum(axis=0) for rows in row_blocks(len(Z))) / len(Z)
     return _FittedView(scale, mean, np.empty((Z.shape[1], 0)))
@@ -250,7 +250,7 @@ def power_of_two(values: NDArray[Any]) -> float:
 
 
 def projection_matrix(values: Any, name: str, *, min_rows: int = 1) -> NDArray[Any]:
-    """`values` as a finite real 2-D array in the dtype it came in; messages call it `name`."""
+    """Check a finite real 2-D array; its dtype stays, and messages call it `name`."""
     try:
         Z: NDArray[Any] = np.asarray(values)
     except (ValueError, TypeError) as error:

@@ -23,17 +23,18 @@ _TIE = 1e-12
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """What held-out correlations are beside those of the same rows paired at random.
+    """Held-out correlations compared with those of the same rows paired at random.
 
     Attributes
     ----------
     correlations : array of shape (L,)
         Of each pair of components, as `component_correlations`.
     p_values : array of shape (L,)
-        Of each component on its own: the part of shuffles whose absolute correlation is as large.
+        Of each component: the share of shuffles whose absolute correlation is at least as large.
     corrected_p_values : array of shape (L,)
-        The same beside the largest absolute correlation of any component in each shuffle: of all
-        components that have nothing to do with each other, one falls below 0.05 in 5% of tests.
+        The same for the largest absolute correlation of any component in each shuffle, which
+        controls the family-wise error: if no component is related, any of them falls below 0.05
+        in 5% of tests.
     null_quantiles : array of shape (3, L)
         Absolute correlation of each component in shuffled pairs, at `NULL_LEVELS`: 5%, 50%, 95%.
     null_largest_quantiles : array of shape (3,)
@@ -43,9 +44,9 @@ class PermutationTest:
     total_p_value : float
         Of the total.
     total_null_quantiles : array of shape (3,)
-        Total of shuffled pairs. It is not near 0: a refit finds something in any sample.
+        Total of shuffled pairs. It is not near 0: a refit finds correlation in any sample.
     n_permutations : int
-        Shuffles; no p-value is below 1 / (n_permutations + 1).
+        Number of shuffles; no p-value is below 1 / (n_permutations + 1).
     """
 
     correlations: Float64
@@ -64,18 +65,18 @@ def permutation_test(
 ) -> PermutationTest:
     """Test whether projections of held-out pairs are related, by shuffling the rows of `Zy`.
 
-    If the views have nothing to do with each other, the pairs seen are one pairing as likely as
-    any other, so that (b + 1) / (n + 1) with b of n shuffles as good is an exact p-value, whatever
-    the distribution of the rows. That needs two things. The pairs must not have been used to fit:
-    projections were chosen to agree on those. And rows must be exchangeable: neighbours of a time
-    series are not, and neither are several rows of one subject.
+    If the views are independent, every pairing of their rows is equally likely, so that
+    (b + 1) / (n + 1), with b of n shuffles as good as the pairs given, is an exact p-value for any
+    distribution of the rows. This has two conditions. The pairs must not have been used to fit: the
+    projections were chosen to agree on those. And the rows must be exchangeable: successive rows of
+    a time series are not, and neither are several rows of one subject.
 
     Parameters
     ----------
     Zx, Zy : arrays of shape (n, L)
         Projections of held-out pairs, e.g. `model.transform(X_test, Y_test)`.
     n_permutations : int
-        Shuffles. A larger number begins with the shuffles of a smaller one.
+        Number of shuffles. A larger number begins with the shuffles of a smaller one.
     random_state : int, RandomState, Generator or None
         Fixes the shuffles.
 
@@ -85,7 +86,7 @@ def permutation_test(
 
     Notes
     -----
-    Nothing but L x L products of the projections is computed, n_permutations n L^2 in all.
+    The cost is n_permutations n L^2: only L x L products of the projections are computed.
     """
     Zx, Zy = paired_projections(Zx, Zy, same_width=True)
     n_permutations = integer("n_permutations", n_permutations, minimum=1, hint=", such as 999")

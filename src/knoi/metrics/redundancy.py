@@ -1,6 +1,6 @@
-"""The columns of a view beside variates: loadings, regressions and redundancy from joint moments.
+"""Redundancy index, loadings and regressions of columns on variates, from joint moments.
 
-Variates are what `transform` returns. Loadings are the correlations of the columns of a view with
+Variates are the output of `transform`. Loadings are the correlations of the columns of a view with
 its own variates, cross-loadings those with the variates of the other view.
 """
 
@@ -17,15 +17,15 @@ from knoi.metrics.correlation import paired_projections, power_of_two, row_block
 
 Float64 = NDArray[np.float64]
 
-# A deviation under this part of the root mean square of a column is rounding: it does not vary.
+# A column whose deviation is below this share of its root mean square is constant up to rounding.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
-# Directions of variates under this part of their variance are taken to be repeated.
+# Directions of variates below this share of their variance count as repeated.
 _REPEATED = 1e-10
 
 
 @dataclass(frozen=True)
 class Redundancy:
-    """The Stewart-Love redundancy index: how much of a view variates account for.
+    """The Stewart-Love redundancy index: share of a view's variance that variates explain.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Variates:
     correlations: Float64  # (K, K); rows of variates that do not vary are 0
 
     def standardise(self, Z: NDArray[Any], which: slice) -> Float64:
-        """Values Z (n, L) of some of the variates, at mean 0 and deviation 1."""
+        """Z (n, L), values of some of the variates, scaled to mean 0 and deviation 1."""
         deviation = _or_infinity(self.deviation[which])
         return np.asarray((Z - self.mean[which]) / deviation, dtype=np.float64)
 
@@ -61,14 +61,14 @@ class Variates:
 
 @dataclass(frozen=True)
 class Variables:
-    """Moments of the d columns of a view, and with K variates."""
+    """Moments of the d columns of a view, alone and with K variates."""
 
     mean: NDArray[Any]  # (d,)
     deviation: NDArray[Any]  # (d,)
     covariances: NDArray[Any]  # (d, K), with variates at deviation 1
 
     def correlations(self, which: slice) -> NDArray[Any]:
-        """Correlation of every column with some of the variates, (d, L); 0 where it is constant."""
+        """Correlation of each column with some of the variates, (d, L); 0 if it is constant."""
         deviation = _or_infinity(self.deviation)[:, None]
         return np.asarray(np.clip(self.covariances[:, which] / deviation, -1.0, 1.0))
 
@@ -84,7 +84,7 @@ class Variables:
         return predicted
 
     def redundancy(self, variates: Variates, which: slice) -> Redundancy:
-        """Of the columns, given some of the variates."""
+        """Redundancy of the columns given some of the variates."""
         rho = self.correlations(which)[self.deviation > 0.0]
         if not len(rho):
             return Redundancy(np.zeros(rho.shape[1]), 0.0)
@@ -96,8 +96,8 @@ class Variables:
 class JointMoments:
     """Sums over paired rows of variates and of the columns of some views, chunk by chunk.
 
-    Every chunk is centred by its own mean, so that an offset of the data costs no digits, and
-    scaled by the largest value of the first, so that no square over- or underflows.
+    Each chunk is centred by its own mean, so that an offset of the data costs no precision, and
+    scaled by the largest value of the first chunk, so that no square over- or underflows.
 
     Parameters
     ----------
@@ -116,13 +116,13 @@ class JointMoments:
 
     @staticmethod
     def fixed_bytes(n_columns: tuple[int, ...], n_variates: int) -> int:
-        """Bytes of the sums, and of the products of a chunk beside them."""
+        """Bytes of the sums, and of the products of one chunk."""
         return 8 * 3 * (sum(n_columns) + n_variates) * (n_variates + 2)
 
     def add(self, Z: NDArray[Any], views: tuple[Array, ...]) -> None:
         """Add rows: their variates Z (b, K), and of each view the columns (b, d), or CSR."""
         before, b = self._n, len(Z)
-        # From the scatter about two means to that about their joint mean.
+        # The scatter about two means becomes that about their joint mean.
         weight = before * b / (before + b)
         Zc, dz = self._z.add(Z, before)
         self._Szz += Zc.T @ Zc + weight * np.outer(dz, dz)
@@ -142,7 +142,7 @@ class JointMoments:
         return Variates(self._z.mean * scale, deviation * scale, correlations)
 
     def variables(self, dtype: DTypeLike = np.float64) -> tuple[Variables, ...]:
-        """Moments of the columns of each view; their sums are used up."""
+        """Moments of the columns of each view; call it once, the sums are scaled in place."""
         per = 1.0 / (self._n * _or_infinity(self._z.deviation(self._n)))  # (K,)
         found = []
         for columns, Sxz in zip(self._views, self._Sxz, strict=True):
@@ -160,9 +160,9 @@ class _Columns:
         self.scale = 0.0  # until there are rows
 
     def add(self, X: Array, before: int) -> tuple[Any, Float64]:
-        """Add rows X (b, d); returns them centred, in units of `scale`, and how the mean moved.
+        """Add rows X (b, d); return them centred in units of `scale`, and the shift of the mean.
 
-        Sparse rows come back as they are: what they are multiplied with is centred.
+        Sparse rows are returned uncentred: the variates they are multiplied with are centred.
         """
         b = X.shape[0]
         values = X.data if is_sparse(X) else X
@@ -185,32 +185,32 @@ class _Columns:
         return Xc, moved
 
     def deviation(self, n: int) -> Float64:
-        """Standard deviations; 0 where they are rounding."""
+        """Standard deviations; 0 where they are rounding noise."""
         deviation = np.sqrt(self._squares / n)
         varies = deviation > _ROUNDING * np.hypot(self.mean, deviation)
         return np.where(varies, deviation, 0.0)
 
 
 def redundancy(X: Any, Z: Any) -> Redundancy:
-    """How much of the variance of a view the variates of the other view account for.
+    """Share of the variance of a view that the variates of the other view explain.
 
     Parameters
     ----------
     X : array of shape (n, d)
-        The columns of one view, as they are in the data.
+        The columns of one view.
     Z : array of shape (n, L)
-        Variates of the other view, e.g. `model.transform_y(Y)`, of the same rows. On rows the
-        model was fitted to the index flatters.
+        Variates of the other view, e.g. `model.transform_y(Y)`, of the same rows. On training
+        rows the index is optimistic.
 
     Returns
     -------
     Redundancy
-        Every column of X counts alike, whatever its unit; constant ones do not count.
+        All columns of X have equal weight, whatever their units; constant ones are left out.
 
     Notes
     -----
-    A high correlation with a variate that stands for little of its view explains little: this index
-    tells. It is not symmetric in the views.
+    Two variates may correlate highly and yet explain little of the views: this index measures how
+    much. It is not symmetric in the views.
 
     References
     ----------
@@ -234,5 +234,5 @@ def _centred_squares(X: scipy.sparse.csr_array, mean: Float64) -> Float64:
 
 
 def _or_infinity(deviation: NDArray[Any]) -> NDArray[Any]:
-    """What to divide by so that what does not vary becomes 0."""
+    """Deviations to divide by: infinity in the place of 0, so that the quotient is 0."""
     return np.where(deviation == 0.0, np.inf, deviation)
