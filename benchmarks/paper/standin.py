@@ -26,7 +26,7 @@ from knoi.data.source import RowSource
 from knoi.datasets.digits import (
     MNIST8M_INDICES,
     DeformedImages,
-    ImageHalves,
+    image_halves,
     mnist8m_standin,
     read_idx,
 )
@@ -89,8 +89,7 @@ def load(
 
 def _made(images: DeformedImages, indices: NDArray[np.integer[Any]]) -> tuple[RowSource, RowSource]:
     """Views whose rows are made as they are read."""
-    halves = ImageHalves(images, indices, random_access=False)
-    return halves.left, halves.right
+    return image_halves(images, indices, random_access=False)
 
 
 def _in_memory(images: DeformedImages, indices: NDArray[np.integer[Any]]) -> RowPair:

@@ -8,8 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from knoi.data.pairs import PairSource
-from knoi.datasets import synthetic as generated
-from knoi.datasets.digits import DeformedImages, ImageHalves, endless_digits
+from knoi.datasets.digits import DeformedImages, endless_digits, image_halves
 from knoi.exceptions import InputError
 from tests.contracts.view_source import SourceCase, ViewSourceContract
 
@@ -32,24 +31,21 @@ def deformed(width=9):
     return DeformedImages(base)
 
 
-def test_halves_are_the_images_cut_in_two():
+def test_halves_make_the_whole_images():
     images = deformed()
     indices = np.random.default_rng(1).permutation(10_000)
-    halves = ImageHalves(images, indices)
-    left, right = halves.left.read(20, 5000), halves.right.read(20, 5000)
+    left, right = (half.read(20, 5000) for half in image_halves(images, indices))
     whole = np.concatenate([left.reshape(-1, 8, 4), right.reshape(-1, 8, 5)], axis=2)
     np.testing.assert_allclose(whole * 255, images.take(indices[20:5000]), atol=1e-4)
     assert left.dtype == right.dtype == np.float32
 
 
-@pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
 def test_reading_both_halves_makes_the_images_once(order):
     images = CountingImages(deformed())
-    halves = ImageHalves(images, range(100_000))
-    first, second = (getattr(halves, side) for side in order)
     runs = [(0, 5000), (7000, 7001), (6000, 9000)]
-    # As a pair of sources reads a part of itself: all runs of one view, then those of the other.
-    for source in (first, second):
+    # As pairs read a part: all runs of one view, then those of the other.
+    for source in image_halves(images, range(100_000))[order]:
         for start, stop in runs:
             source.read(start, stop)
     assert images.made == sum(stop - start for start, stop in runs)
@@ -58,49 +54,48 @@ def test_reading_both_halves_makes_the_images_once(order):
 def test_rows_are_right_however_the_halves_are_read():
     images = deformed()
     expected = np.divide(images.take(range(300)), 255, dtype=np.float32)
-    halves = ImageHalves(images, range(300))
+    halves = image_halves(images, range(300))
     rng = np.random.default_rng(0)
     for _ in range(200):
         start, stop = np.sort(rng.integers(0, 301, 2) // 30 * 30).tolist()
         side = int(rng.integers(2))
-        found = (halves.left, halves.right)[side].read(start, stop)
+        found = halves[side].read(start, stop)
         part = (expected[start:stop, :, :4], expected[start:stop, :, 4:])[side]
         np.testing.assert_array_equal(found, part.reshape(stop - start, 8 * part.shape[2]))
-        found[:] = -1  # the reader's own memory
+        found[:] = -1  # fresh memory
 
 
-def test_what_waits_is_bounded_and_large_reads_keep_nothing(monkeypatch):
-    monkeypatch.setattr(generated, "_MAX_WAITING_BYTES", 5000 * 8 * 5 * 4)
+def test_the_cache_is_bounded_and_large_reads_are_not_cached(monkeypatch):
+    monkeypatch.setattr("knoi.datasets.synthetic._MAX_CACHE_BYTES", 5000 * 8 * 5 * 4)
     images = CountingImages(deformed())
-    halves = ImageHalves(images, range(100_000))
-    large = halves.left.read(0, 5001)  # one row too many to let the right half wait
-    halves.right.read(0, 5001)
+    left, right = image_halves(images, range(100_000))
+    large = left.read(0, 5001)  # one row too many to cache the right half
+    right.read(0, 5001)
     assert images.made == 2 * 5001
     assert large.shape == (5001, 32)
     images.made = 0
-    for start in (0, 3000):  # together too many: the older one gave way
-        halves.left.read(start, start + 3000)
-    halves.right.read(3000, 6000)
+    for start in (0, 3000):  # together too many: the older one is evicted
+        left.read(start, start + 3000)
+    right.read(3000, 6000)
     assert images.made == 6000
-    halves.right.read(0, 3000)
+    right.read(0, 3000)
     assert images.made == 9000
 
 
-def test_threads_do_not_take_from_each_other():
+def test_each_thread_has_its_own_cache():
     images = CountingImages(deformed())
-    halves = ImageHalves(images, range(1000))
-    halves.left.read(0, 10)
-    other = threading.Thread(target=lambda: halves.right.read(0, 10))
+    left, right = image_halves(images, range(1000))
+    left.read(0, 10)
+    other = threading.Thread(target=lambda: right.read(0, 10))
     other.start()
     other.join()
-    halves.right.read(0, 10)
+    right.read(0, 10)
     assert images.made == 20
 
 
 def test_millions_of_halves_pair_and_stream_without_a_file():
     images = deformed()
-    halves = ImageHalves(images, range(10_000, 8_110_000))
-    with PairSource(halves.left, halves.right) as pairs:
+    with PairSource(*image_halves(images, range(10_000, 8_110_000))) as pairs:
         assert pairs.n_rows == 8_100_000
         X, Y = pairs.read(8_099_000, 8_100_000)
         sample, _ = pairs.sample(500, seed=0)
@@ -115,7 +110,7 @@ class TestImageHalvesContract(ViewSourceContract):
         images = deformed()
         left = images.take(range(13))[:, :, :4].reshape(13, 32)
         return SourceCase(
-            open=lambda: ImageHalves(images, range(13)).left,
+            open=lambda: image_halves(images, range(13))[0],
             expected=np.divide(left, 255, dtype=np.float32),
             random_access=True,
         )
@@ -126,7 +121,7 @@ def digits():
     return endless_digits(30_000, 6_000)
 
 
-def test_tens_of_thousands_of_digits_are_all_distinct(digits):
+def test_all_digits_are_distinct(digits):
     rows = [
         np.concatenate([X, Y], axis=1)
         for X, Y in ((digits.X_train, digits.Y_train), (digits.X_test, digits.Y_test))
@@ -147,7 +142,7 @@ def test_digits_have_the_stated_shapes(digits):
     assert len(digits.labels_test) == 6_000
 
 
-def test_no_base_digit_serves_training_and_test(digits):
+def test_the_parts_have_no_base_digit_in_common(digits):
     # The first round of each part holds its base digits undeformed.
     train = np.concatenate([digits.X_train, digits.Y_train], axis=1)[:1400]
     test = np.concatenate([digits.X_test, digits.Y_test], axis=1)[:397]
@@ -178,25 +173,21 @@ def test_deformed_digits_stay_close_to_their_base(digits):
     np.testing.assert_array_equal(digits.labels_train[:1400], digits.labels_train[1400:2800])
 
 
-def test_seed_decides_digits(digits):
+def test_seeds(digits):
     again, another = endless_digits(2000, 10), endless_digits(2000, 10, random_state=1)
     np.testing.assert_array_equal(again.Y_train, digits.Y_train[:2000])
     assert not np.array_equal(another.Y_train, again.Y_train)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 7}, "size=7: the digits are 8 x 8 and only enlarged. Pass 8 or more."),
-        ({"n_train": 0}, "n_train=0: wanted at least 1 image."),
-        ({"n_test": -1}, "n_test=-1: wanted at least 1 image."),
-    ],
-)
-def test_bad_parameters_are_explained(options, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        endless_digits(**{"n_train": 10, "n_test": 10, **options})
-
-
-def test_images_of_one_column_have_no_halves():
-    with pytest.raises(InputError, match=r"^Images of one column have no halves\.$"):
-        ImageHalves(deformed(width=1), range(3))
+def test_invalid_arguments():
+    for call, message in [
+        (lambda: endless_digits(10, 10, size=7), "size=7. The digits are 8 x 8 and only enlarged"),
+        (lambda: endless_digits(0, 10), "n_train=0. Pass at least 1."),
+        (lambda: endless_digits(10, -1), "n_test=-1. Pass at least 1."),
+        (
+            lambda: image_halves(deformed(width=1), range(3)),
+            "Images of one column cannot be split into halves.",
+        ),
+    ]:
+        with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+            call()

@@ -1,4 +1,4 @@
-"""Gaussian views: the promised correlations, and rows that do not depend on how they are read."""
+"""Gaussian views: their correlations, and rows that do not depend on how they are read."""
 
 import re
 
@@ -22,7 +22,7 @@ def naive_canonical_correlations(X, Y):
 @pytest.mark.parametrize(
     ("n_features", "correlations"), [((20, 15), (0.9, 0.7, 0.5)), ((3, 6), (0.2, 0.95, 0.6))]
 )
-def test_samples_have_the_promised_correlations(n_features, correlations):
+def test_samples_have_the_given_correlations(n_features, correlations):
     n = 200_000
     views = make_two_views(n, n_features, correlations, noise=3.0, random_state=1)
     assert views.X.shape == (n, n_features[0])
@@ -111,20 +111,17 @@ class TestTwoViewSourceContract(ViewSourceContract):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": 0}, "0 rows were asked for: wanted at least 1."),
-        (
-            {"correlations": (0.5, 1.5)},
-            "correlations=(0.5, 1.5): wanted numbers from 0 to 1.",
-        ),
+        ({"n_samples": 0}, "n_samples=0. Pass at least 1."),
+        ({"correlations": (0.5, 1.5)}, "correlations=(0.5, 1.5). Pass numbers from 0 to 1."),
         (
             {"n_features": (2, 9)},
-            "n_features=(2, 9) with 3 correlations: each view needs at least one column, and one "
-            "per correlation. Give a pair of larger numbers.",
+            "n_features=(2, 9) with 3 correlations. Each view needs at least one column per "
+            "correlation.",
         ),
-        ({"noise": 0.0}, "noise=0.0: wanted a standard deviation above 0."),
-        ({"dtype": "int8"}, "dtype=int8: wanted float32 or float64."),
+        ({"noise": 0.0}, "noise=0.0. Pass a standard deviation above 0."),
+        ({"dtype": "int8"}, "dtype=int8. Pass float32 or float64."),
     ],
 )
-def test_bad_parameters_are_explained(options, message):
+def test_invalid_arguments(options, message):
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         make_two_views(**{"n_samples": 10, **options})

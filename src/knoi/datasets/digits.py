@@ -1,4 +1,4 @@
-"""Images of digits as two views: MNIST's files, deformed copies without end, left and right halves.
+"""Images of digits as two views: MNIST's files, endless deformed copies, left and right halves.
 
 The index rule of the deformed copies is InfiMNIST's (Loosli, Canu and Bottou, 2007), which made
 MNIST8M. Its files of deformation fields are no longer available; the fields here are smooth noise
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, zoom
 
 from knoi.arrays.random import Purpose, generator, seed_from
+from knoi.data.source import RowSource
 from knoi.datasets.synthetic import generated_views
 from knoi.exceptions import (
     InputError,
@@ -35,16 +36,16 @@ MNIST8M_INDICES = range(10_000, 8_110_000)
 _N_FIELDS = 1522
 # (down, right) in pixels, in the order of k1 mod 9
 _SHIFTS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1), (0, 0))
-# Widths at 28 x 28, the size they were chosen for; scaled with the smaller side of the image.
+# Widths for 28 x 28 images; scaled with the smaller side of the image.
 _REFERENCE_SIDE = 28
 _FIELD_SIGMA, _FIELD_STD = 4.0, 0.4
 _TANGENT_SIGMA = 1.0
-# Images deformed at a time: the six float32 arrays of a block stay in cache.
+# Images deformed at once: the six float32 arrays of a block stay in cache.
 _BLOCK = 256
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-# Base digits set aside for the test part, of 1797. It and what is left have no factor in common
-# with the period of the deformations (39^2), so that a digit meets all of them.
+# Base digits of the test part, of 1797. Neither part has a factor in common with the period of the
+# deformations (39^2), so that each digit gets all of them.
 _N_TEST_DIGITS = 397
 
 
@@ -54,18 +55,18 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     Parameters
     ----------
     path : path of the file
-        Whether it is gzipped is seen from its first bytes, not from its name.
+        Whether it is gzipped is determined by its first bytes, not by its name.
 
     Returns
     -------
     array
-        In the shape and dtype the file states, in native byte order.
+        In the shape and dtype of the file, in native byte order.
     """
     path = Path(path)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise SourceNotFoundError(f"{path} is not there. Check the path.") from None
+        raise SourceNotFoundError(f"There is no file {path}. Check the path.") from None
     except IsADirectoryError:
         raise SourceFormatError(f"{path} is a folder. Pass the path of one IDX file.") from None
     if content[:2] == b"\x1f\x8b":
@@ -78,22 +79,21 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
 
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES:
         raise SourceFormatError(
-            f"{path} does not start as an IDX file does (two zero bytes, a type from 0x08 to "
-            f"0x0e, the number of dimensions) but with {content[:4].hex(' ') or 'nothing'}. "
+            f"{path} starts with {content[:4].hex(' ') or 'nothing'} and is not an IDX file. "
             "Pass an IDX file, e.g. train-images-idx3-ubyte.gz of MNIST."
         )
     dtype, n_dims = np.dtype(_IDX_DTYPES[content[2]]), content[3]
     header = 4 + 4 * n_dims
     if len(content) < header:
         raise SourceFormatError(
-            f"{path} ends inside its header of {header} bytes. Download it again."
+            f"{path} is truncated: its header takes {header} bytes. Download it again."
         )
     shape = tuple(int.from_bytes(content[at : at + 4]) for at in range(4, header, 4))
     expected = header + math.prod(shape) * dtype.itemsize
     if len(content) != expected:
         raise SourceFormatError(
-            f"{path} states the shape {shape}, which takes {expected} bytes, but holds "
-            f"{len(content)}: it is cut short or not what it states. Download it again."
+            f"{path} is damaged: its shape {shape} takes {expected} bytes, but it has "
+            f"{len(content)}. Download it again."
         )
     values = np.frombuffer(content, dtype, offset=header).reshape(shape)
     return values.astype(dtype.newbyteorder("="))
@@ -104,7 +104,7 @@ class DeformedImages:
 
     Image i is a copy of base image a = (i - offset) mod n, moved along two smooth random fields
     and shifted by at most one pixel. The first round, offset <= i < offset + n, holds the base
-    images as they are.
+    images unchanged.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class DeformedImages:
     offset : int
         Index of the first base image.
     preceding : uint8 array of shape (offset, height, width), optional
-        The images at indices below `offset`. Without them those indices are refused.
+        The images at indices below `offset`. Without them those indices are an error.
     seed : int
         Seed of the deformation fields.
 
@@ -123,7 +123,7 @@ class DeformedImages:
 
         image_i = shift(clip(X_a + s (F_k1 * Tx_a - F_k2 * Ty_a), 0, 255)),
 
-    truncated to whole numbers; Tx, Ty are the derivatives of the image along its columns and rows
+    truncated to integers; Tx, Ty are the derivatives of the image along its columns and rows
     (Gaussian, 1 pixel wide at 28 x 28), F smooth fields (4 pixels wide, standard deviation 0.4
     pixels), and the shift is one of eight directions or none, by k1 mod 9, filled with zeros.
     """
@@ -135,14 +135,13 @@ class DeformedImages:
         self._offset = int(offset)
         self._preceding = None if preceding is None else _image_stack(preceding, "preceding")
         if self._offset < 0:
-            raise InputError(f"offset={offset}: wanted 0 or more.")
+            raise InputError(f"offset={offset}. Pass 0 or more.")
         if self._preceding is not None:
             expected = (self._offset, *self.image_shape)
             if self._preceding.shape != expected:
                 raise InputError(
-                    f"preceding has shape {self._preceding.shape} but offset={offset} and images "
-                    f"of {self.image_shape} call for {expected}. Pass exactly the images below "
-                    "the offset."
+                    f"preceding has shape {self._preceding.shape}. Pass the images below the "
+                    f"offset, shape {expected}."
                 )
         self._fields = _smooth_fields(self.image_shape, seed_from(seed))  # (1522, h, w)
         self._tangents = _tangents(self._base)  # (2, n, h, w)
@@ -155,11 +154,11 @@ class DeformedImages:
 
     @property
     def n_base(self) -> int:
-        """How many base images there are."""
+        """Number of base images."""
         return len(self._base)
 
     def base_of(self, indices: Any) -> NDArray[np.int64]:
-        """Which base image each index is a copy of; -1 for those below the offset."""
+        """The base image of each index; -1 below the offset."""
         i = self._checked_indices(indices)
         return np.where(i < self._offset, -1, (i - self._offset) % self.n_base)
 
@@ -173,7 +172,7 @@ class DeformedImages:
         return images
 
     def _fill(self, images: UInt8, i: NDArray[np.int64]) -> None:
-        """Write image i[j] to images[j], which is zero."""
+        """Write image i[j] to images[j], which must be zero."""
         after = i - self._offset
         deformed = np.flatnonzero(after >= self.n_base)
         if len(deformed) < len(i):
@@ -187,7 +186,7 @@ class DeformedImages:
             return
 
         a = (i - self._offset) % self.n_base
-        # i is reduced first, so that no product overflows; the remainders are the same.
+        # i is reduced first so that no product overflows; the remainders are the same.
         k1 = ((i % 2**32) * 131071 % 2**32) % 1521
         k2 = (k1 + 1 + 2 * (i % 1522)) % 1522
         sign = np.where((k1 + k2) % 2 == 0, 1, -1).astype(np.float32)
@@ -218,15 +217,14 @@ class DeformedImages:
         i = np.asarray(indices)
         if i.ndim != 1 or (i.dtype.kind not in "iu" and i.size):
             raise InputTypeError(
-                f"indices are {i.dtype} of shape {i.shape}: wanted a 1-D array of whole numbers."
+                f"indices have dtype {i.dtype} and shape {i.shape}. Pass a 1-D array of integers."
             )
         i = i.astype(np.int64)
         lowest = self._offset if self._preceding is None else 0
         if i.size and i.min() < lowest:
             raise InputError(
-                f"Index {i.min()} was asked for, but the first image has index {lowest}. "
-                "Ask for indices from there on"
-                + (", or pass the preceding images." if i.min() >= 0 else ".")
+                f"There is no image {i.min()}: the first image has index {lowest}."
+                + (" Pass the preceding images." if i.min() >= 0 else "")
             )
         return i
 
@@ -241,9 +239,9 @@ def mnist8m_standin(
     train_images : uint8 array of shape (60000, 28, 28)
         The training images of MNIST, e.g. by `read_idx`.
     test_images : uint8 array of shape (10000, 28, 28), optional
-        The test images, at indices 0 to 9999; without them those are refused.
+        The test images, at indices 0 to 9999; without them those are an error.
     seed : int
-        Seed of the deformation fields, which replace InfiMNIST's own.
+        Seed of the deformation fields, which replace InfiMNIST's.
 
     Returns
     -------
@@ -254,8 +252,8 @@ def mnist8m_standin(
     train = _image_stack(train_images, "train_images")
     if train.shape != (60_000, 28, 28):
         raise InputError(
-            f"train_images has shape {train.shape}: wanted MNIST's (60000, 28, 28), on which the "
-            "index rule depends. Use DeformedImages for other images."
+            f"train_images has shape {train.shape}. Pass MNIST's (60000, 28, 28), on which the "
+            "index rule depends, or use DeformedImages for other images."
         )
     return DeformedImages(train, offset=MNIST8M_INDICES.start, preceding=test_images, seed=seed)
 
@@ -264,12 +262,12 @@ def _image_stack(images: Any, name: str) -> UInt8:
     images = np.asarray(images)
     if images.dtype != np.uint8:
         raise InputTypeError(
-            f"{name} has dtype {images.dtype}: wanted uint8 pixels, 0 to 255. "
-            "Scale the images to that range and convert them."
+            f"{name} has dtype {images.dtype}. Scale the images to 0 to 255 and convert them to "
+            "uint8."
         )
     if images.ndim != 3 or 0 in images.shape:
         raise InputError(
-            f"{name} has shape {images.shape}: wanted (images, height, width), none of them 0."
+            f"{name} has shape {images.shape}. Pass (images, height, width), none of them 0."
         )
     return np.ascontiguousarray(images)
 
@@ -281,14 +279,14 @@ def _scale(image_shape: tuple[int, ...]) -> float:
 @lru_cache(maxsize=4)
 def _smooth_fields(image_shape: tuple[int, int], seed: int) -> Float32:
     sigma = _FIELD_SIGMA * _scale(image_shape)
-    margin = int(np.ceil(2 * sigma))  # cut off again: smoothing mirrors the noise at the border
+    margin = int(np.ceil(2 * sigma))  # removed again: smoothing mirrors the noise at the border
     height, width = image_shape
     noise = generator(seed).uniform(-1, 1, (_N_FIELDS, height + 2 * margin, width + 2 * margin))
     smooth = gaussian_filter(noise, (0, sigma, sigma))
     inside = smooth[:, margin : margin + height, margin : margin + width]
     fields: Float32 = inside.astype(np.float32, order="C")
     fields *= _FIELD_STD / fields.std()
-    fields.flags.writeable = False  # the cache hands out the same array to everyone
+    fields.flags.writeable = False  # the cache returns the same array to every caller
     return fields
 
 
@@ -296,49 +294,42 @@ def _tangents(base: UInt8) -> Float32:
     """Derivatives (2, n, h, w) of each image: along its columns, along its rows."""
     sigma = _TANGENT_SIGMA * _scale(base.shape[1:])
     tangents = np.empty((2, *base.shape), np.float32)
-    for start in range(0, len(base), 4096):  # the filter keeps a float32 copy of what it is given
+    for start in range(0, len(base), 4096):  # the filter copies its input in float32
         images = base[start : start + 4096].astype(np.float32)
         for tangent, order in zip(tangents, ((0, 0, 1), (0, 1, 0)), strict=True):
             gaussian_filter(images, (0, sigma, sigma), order, output=tangent[start : start + 4096])
     return tangents
 
 
-class ImageHalves:
-    """The left and right halves of images as two paired sources that make their rows when read.
+def image_halves(
+    images: DeformedImages,
+    indices: NDArray[np.integer[Any]] | range,
+    *,
+    random_access: bool = True,
+) -> tuple[RowSource, RowSource]:
+    """The left and right halves of images as two paired sources that generate rows when read.
+
+    Rows are float32, pixels / 255; a row is a flattened half image. The left half is the narrower
+    one if the width is odd. Reading the same rows of both generates the images once.
 
     Parameters
     ----------
     images : DeformedImages
     indices : 1-D integer array or range
-        Which images, row by row.
+        The image of each row.
     random_access : bool, default=True
-        False lets rows be read in runs, which is faster; for indices that are shuffled already.
-
-    Attributes
-    ----------
-    left, right : ViewSource
-        float32, pixels / 255; a row is a half image, flattened. The left half is the narrower one
-        when the width is odd. Reading the same rows of both makes the images once.
+        False lets rows be read in runs, which is faster, for indices that are already shuffled.
     """
-
-    def __init__(
-        self,
-        images: DeformedImages,
-        indices: NDArray[np.integer[Any]] | range,
-        *,
-        random_access: bool = True,
-    ) -> None:
-        halves = _Halves(images, indices)
-        self.left, self.right = generated_views(halves, random_access=random_access)
+    return generated_views(_Halves(images, indices), random_access=random_access)
 
 
 class _Halves:
-    """Rows of `ImageHalves`."""
+    """Generates the rows of `image_halves`."""
 
     def __init__(self, images: DeformedImages, indices: NDArray[np.integer[Any]] | range) -> None:
         height, width = images.image_shape
         if width < 2:
-            raise InputError("Images of one column have no halves.")
+            raise InputError("Images of one column cannot be split into halves.")
         self._images = images
         self._indices = indices
         self._middle = width // 2
@@ -368,9 +359,9 @@ class EndlessDigits:
     X_train, Y_train : float32 arrays of shape (n_train, size * (size // 2)), (n_train, ...)
         Left and right halves, pixels in [0, 1]; `X.reshape(-1, *left_shape)` are pictures again.
     X_test, Y_test : float32 arrays
-        Made from other base digits than the training part.
+        From other base digits than the training part.
     labels_train, labels_test : int arrays
-        Which digit each image shows.
+        The digit of each image.
     image_shape : (int, int)
         Height and width of a whole image.
     """
@@ -397,15 +388,14 @@ class EndlessDigits:
 def endless_digits(
     n_train: int = 20_000, n_test: int = 5_000, *, size: int = 16, random_state: Any = 0
 ) -> EndlessDigits:
-    """Deform scikit-learn's bundled handwritten digits without end and cut them in halves.
+    """Deform scikit-learn's bundled handwritten digits endlessly and split them into halves.
 
     Parameters
     ----------
     n_train, n_test : int
-        Images of each part. No base digit serves both, so no training digit is found again,
-        deformed, in the test part.
+        Images of each part. The parts have no base digit in common.
     size : int
-        Height and width the 8 x 8 digits are smoothly enlarged to, at least 8.
+        Height and width to which the 8 x 8 digits are enlarged, at least 8.
     random_state : None, int, RandomState or Generator
 
     Returns
@@ -413,11 +403,11 @@ def endless_digits(
     EndlessDigits
     """
     if size < 8:
-        raise InputError(f"size={size}: the digits are 8 x 8 and only enlarged. Pass 8 or more.")
+        raise InputError(f"size={size}. The digits are 8 x 8 and only enlarged: pass 8 or more.")
     for name, n in (("n_train", n_train), ("n_test", n_test)):
         if n < 1:
-            raise InputError(f"{name}={n}: wanted at least 1 image.")
-    from sklearn.datasets import load_digits  # half a second that `import knoi` need not take
+            raise InputError(f"{name}={n}. Pass at least 1.")
+    from sklearn.datasets import load_digits  # takes half a second to import
 
     seed = seed_from(random_state)
     digits = load_digits()
@@ -436,7 +426,7 @@ def endless_digits(
 def _enlarged(images: NDArray[Any], size: int) -> NDArray[np.uint8]:
     """8 x 8 images of 0 to 16 as size x size images of 0 to 255."""
     factor = size / images.shape[1]
-    # grid_mode keeps pixels as areas, so that the enlarged digit is not moved.
+    # grid_mode treats pixels as areas, so that the enlarged digit is not shifted.
     large: NDArray[np.float64] = zoom(
         images, (1, factor, factor), order=3, mode="grid-constant", grid_mode=True
     )

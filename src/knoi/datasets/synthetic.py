@@ -16,14 +16,14 @@ from knoi.exceptions import InputError
 
 Float64 = NDArray[np.float64]
 
-# Rows drawn from one address: part of what the data is, so it never changes.
+# Rows drawn per random generator; changing it would change the data.
 _BLOCK_ROWS = 4096
-# Largest over smallest stretch of the mixing matrices.
+# Condition number of the mixing matrices.
 _CONDITION = 4.0
-# Rows made by one call of the generator.
-_ROWS_AT_A_TIME = 4096
-# How much of the other view may wait to be read.
-_MAX_WAITING_BYTES = 128 * 2**20
+# Rows made per call of the generator.
+_CALL_ROWS = 4096
+# Memory for rows of the other view that were made but not read yet.
+_MAX_CACHE_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def make_two_views(
     dtype: DTypeLike = np.float64,
     random_state: Any = 0,
 ) -> TwoViews:
-    """Draw two views whose canonical correlations in the population are exactly those given.
+    """Draw two views whose population canonical correlations are exactly those given.
 
     Pairs of latent Gaussians (u_j, v_j) with the given correlations, and independent ones for the
     remaining dimensions, are mixed by a random well-conditioned matrix in each view.
@@ -68,11 +68,11 @@ def make_two_views(
         In [0, 1].
     noise : float
         Standard deviation of the independent dimensions; that of the correlated ones is 1. It
-        leaves linear canonical correlations as they are and makes nonlinear ones harder to find.
+        does not change the canonical correlations but makes nonlinear ones harder to find.
     nonlinear : bool
-        View Y then holds (v_j^2 - 1) / sqrt(2) in place of v_j. In the population, linear CCA
-        finds nothing at all, and u_j^2 correlates with v_j^2 by exactly the given correlation
-        r_j. (All nonlinear canonical correlations are the products of powers of the r_j.)
+        View Y then has (v_j^2 - 1) / sqrt(2) in place of v_j. In the population, linear canonical
+        correlations are zero, and u_j^2 and v_j^2 have exactly the given correlation r_j. (All
+        nonlinear canonical correlations are the products of powers of the r_j.)
     dtype : dtype
         float32 or float64.
     random_state : None, int, RandomState or Generator
@@ -83,7 +83,7 @@ def make_two_views(
 
     See Also
     --------
-    two_view_sources : the same rows, made on demand.
+    two_view_sources : the same rows, generated when they are read.
     """
     x, y = two_view_sources(
         n_samples,
@@ -109,9 +109,9 @@ def two_view_sources(
     dtype: DTypeLike = np.float64,
     random_state: Any = 0,
 ) -> tuple[RowSource, RowSource]:
-    """The views of `make_two_views` as a pair of sources that make their rows when read.
+    """The views of `make_two_views` as a pair of sources that generate their rows when read.
 
-    Millions of rows take no memory and no file. Parameters are those of `make_two_views`.
+    Any number of rows takes no memory and no file. Parameters are those of `make_two_views`.
     """
     rows = _LatentGaussians(
         n_rows, n_features, correlations, noise, nonlinear, np.dtype(dtype), seed_from(random_state)
@@ -120,7 +120,7 @@ def two_view_sources(
 
 
 class _LatentGaussians:
-    """The rows of `make_two_views`, drawn 4096 at a time from an address of their own."""
+    """The rows of `make_two_views`, drawn in blocks of 4096."""
 
     def __init__(
         self,
@@ -134,31 +134,31 @@ class _LatentGaussians:
     ) -> None:
         r = np.asarray(correlations, dtype=np.float64)
         if n_rows < 1:
-            raise InputError(f"{n_rows} rows were asked for: wanted at least 1.")
+            raise InputError(f"n_samples={n_rows}. Pass at least 1.")
         if r.ndim != 1 or not np.all((r >= 0) & (r <= 1)):
-            raise InputError(f"correlations={correlations!r}: wanted numbers from 0 to 1.")
+            raise InputError(f"correlations={correlations!r}. Pass numbers from 0 to 1.")
         if len(n_features) != 2 or min(n_features) < max(len(r), 1):
             raise InputError(
-                f"n_features={n_features!r} with {len(r)} correlations: each view needs at least "
-                "one column, and one per correlation. Give a pair of larger numbers."
+                f"n_features={n_features!r} with {len(r)} correlations. Each view needs at least "
+                "one column per correlation."
             )
         if not noise > 0:
-            raise InputError(f"noise={noise!r}: wanted a standard deviation above 0.")
+            raise InputError(f"noise={noise!r}. Pass a standard deviation above 0.")
         if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise InputError(f"dtype={dtype}: wanted float32 or float64.")
+            raise InputError(f"dtype={dtype}. Pass float32 or float64.")
         self.n_rows = n_rows
         self.n_cols = (int(n_features[0]), int(n_features[1]))
         self.dtype = dtype
         self._noise = noise
         self._nonlinear = nonlinear
         self._seed = seed
-        # Squares of Gaussians correlate by the square of the Gaussians' correlation.
+        # The correlation of squared Gaussians is the square of the Gaussians' correlation.
         self._latent = np.sqrt(r) if nonlinear else r
         self._mixing = tuple(
             _well_conditioned(d, generator(seed, Purpose.SYNTHETIC_MIXING, view))
             for view, d in enumerate(self.n_cols)
         )
-        # Reads shorter than a block come back to it. One assignment swaps it, so threads may share.
+        # The last block, for reads shorter than a block. Replaced by one assignment: thread-safe.
         self._last: tuple[int, Float64, Float64] | None = None
 
     def pair(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -176,7 +176,7 @@ class _LatentGaussians:
         return X, Y
 
     def _block(self, block: int) -> tuple[Float64, Float64]:
-        # Always the whole block, mixing included: a product over fewer rows may round otherwise.
+        # Always the whole block: a product of fewer rows may round differently.
         dx, dy = self.n_cols
         r = self._latent
         k = len(r)
@@ -239,49 +239,41 @@ def generated_views(
     return x, y
 
 
-class _Waiting(threading.local):
-    """Rows made but not asked for yet, by (side, start, stop), the oldest first.
+class _SharedRows(threading.local):
+    """Makes rows for both views and caches those of the other view until they are read.
 
-    Per thread: readers of different rows must not push out what the others wait for.
+    One cache per thread: readers of different rows must not evict each other's.
     """
-
-    def __init__(self) -> None:
-        self.rows: OrderedDict[tuple[int, int, int], NDArray[Any]] = OrderedDict()
-
-    def make_room(self, n_bytes: int) -> bool:
-        """Forget the oldest until `n_bytes` fit; False if they never will."""
-        if n_bytes > _MAX_WAITING_BYTES:
-            return False
-        while sum(rows.nbytes for rows in self.rows.values()) + n_bytes > _MAX_WAITING_BYTES:
-            self.rows.popitem(last=False)
-        return True
-
-
-class _SharedRows:
-    """Makes rows for both views and keeps those of the other view until they are asked for."""
 
     def __init__(self, generator: PairGenerator) -> None:
         self._generator = generator
-        self._waiting = _Waiting()
+        # Oldest first, by (side, start, stop).
+        self._cache: OrderedDict[tuple[int, int, int], NDArray[Any]] = OrderedDict()
 
     def take(self, side: int, start: int, stop: int) -> NDArray[Any]:
-        """Rows `start:stop` of one view, in memory that is the caller's."""
-        waiting = self._waiting
-        rows = waiting.rows.pop((side, start, stop), None)
+        """Rows `start:stop` of one view, in fresh memory."""
+        rows = self._cache.pop((side, start, stop), None)
         if rows is not None:
             return rows
-        waiting.rows.pop((1 - side, start, stop), None)  # made anew below, with this side
-
+        self._cache.pop((1 - side, start, stop), None)  # made again below
         n, n_cols, dtype = stop - start, self._generator.n_cols, self._generator.dtype
         wanted = np.empty((n, n_cols[side]), dtype)
-        keep_other = waiting.make_room(n * n_cols[1 - side] * dtype.itemsize)
+        keep_other = self._evict_for(n * n_cols[1 - side] * dtype.itemsize)
         other = np.empty((n if keep_other else 0, n_cols[1 - side]), dtype)
-        for first in range(start, stop, _ROWS_AT_A_TIME):
-            last = min(first + _ROWS_AT_A_TIME, stop)
+        for first in range(start, stop, _CALL_ROWS):
+            last = min(first + _CALL_ROWS, stop)
             made = self._generator.pair(first, last)
             wanted[first - start : last - start] = made[side]
             if keep_other:
                 other[first - start : last - start] = made[1 - side]
         if keep_other:
-            waiting.rows[1 - side, start, stop] = other
+            self._cache[1 - side, start, stop] = other
         return wanted
+
+    def _evict_for(self, n_bytes: int) -> bool:
+        """Evict the oldest rows until `n_bytes` fit; False if they never will."""
+        if n_bytes > _MAX_CACHE_BYTES:
+            return False
+        while sum(rows.nbytes for rows in self._cache.values()) + n_bytes > _MAX_CACHE_BYTES:
+            self._cache.popitem(last=False)
+        return True
