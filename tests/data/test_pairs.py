@@ -250,7 +250,7 @@ class TestSplitting:
         pairs, _, _ = pair_of(10)
         message = (
             f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a number "
-            "of rows from 1 to 9, which leaves both parts a row."
+            "of rows from 1 to 9."
         )
         with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
             pairs.split(held_out, seed=0)

@@ -107,22 +107,22 @@ class RowRuns:
 
 
 def random_runs(n_rows: int, count: int, run_rows: int, rng: np.random.Generator) -> RowRuns:
-    """Exactly `count` rows of `n_rows`, in runs of `run_rows` at random places.
+    """Exactly `count` rows of `n_rows`, in random runs of `run_rows` rows.
 
     Every row has the same chance, the first and the last included: the runs are placed on a ring
     (all ways to do so are equally likely), which is then cut open at a random place. `run_rows=1`
     draws a uniform set of rows.
     """
     lengths = np.full(-(-count // run_rows), run_rows, dtype=np.int64)
-    # The short run may be anywhere: on a turned ring that is no loss of generality.
+    # The short run can be the last, because the ring is cut at random.
     lengths[-1] = count - run_rows * (len(lengths) - 1)
-    # k runs among the free rows: shrink each run to one place, draw k places, let them grow again.
-    places = rng.choice(n_rows - count + len(lengths), len(lengths), replace=False, shuffle=False)
-    places.sort()
+    # k runs among the free rows: shrink each run to one slot, draw k slots, expand them again.
+    slots = rng.choice(n_rows - count + len(lengths), len(lengths), replace=False, shuffle=False)
+    slots.sort()
     before = np.cumsum(lengths) - lengths
-    starts = (places - np.arange(len(lengths)) + before + rng.integers(n_rows)) % n_rows
+    starts = (slots - np.arange(len(lengths)) + before + rng.integers(n_rows)) % n_rows
     stops = starts + lengths
-    # At most one run lies across the cut: it becomes the end and the beginning of the table.
+    # At most one run crosses the cut: it becomes the end and the beginning of the table.
     spill = np.maximum(stops - n_rows, 0)
     order = np.argsort(starts)
     return RowRuns.joined(

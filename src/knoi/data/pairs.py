@@ -183,7 +183,7 @@ class PairSource:
         if not valid:
             raise InputError(
                 f"held_out is {held_out!r}, of {plural(n, 'row')}. Pass a fraction between 0 and 1 "
-                f"or a number of rows from 1 to {n - 1}, which leaves both parts a row."
+                f"or a number of rows from 1 to {n - 1}."
             )
         run_rows = 1 if self.random_access else self._split_run_rows(count)
         rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
