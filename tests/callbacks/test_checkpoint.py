@@ -1,4 +1,4 @@
-"""Checkpoints: when they are written, what they restore, which runs they fit; signals."""
+"""Checkpoints: when they are written, what they restore, which runs may resume; signals."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from knoi.callbacks.checkpoint import (
 from knoi.exceptions import CheckpointError, ModelFileError
 from knoi.persistence import write_model
 from knoi.solvers.loop import Snapshot
-from tests.callbacks.runs import outcome, record, run_at
+from tests.callbacks.states import record, state_at, step_result
 
 BACKEND = numpy_backend("float64")
 IDENTITY = {"estimator": "KNOI", "n_rows": 7, "kernel": ["rbf", None], "rows": "ab", "features": []}
@@ -43,29 +43,26 @@ class TestSaving:
         clock, found = [0.0], []
         save = saving(tmp_path, clock=clock)
         for step, clock[0] in enumerate([1.0, 9.9, 10.0, 12.0, 19.9, 20.5], start=1):
-            run = run_at(step)
-            assert save(run, outcome()) is run
+            state = state_at(step)
+            assert save(state, step_result()) is state
             found.append(steps_saved(tmp_path))
         assert found == [None, None, 3, 3, 3, 6]
 
     def test_what_comes_back_is_what_was_saved(self, tmp_path):
         best = Snapshot(np.full((4, 2), 1 / 3), np.full((3, 2), np.pi), 1.5, 700)
         history = (record(5, 1.5), record(6, float("nan"), rolled_back=True))
-        run = run_at(12, value=0.1, history=history, best=best, stopped="converged")
-        saving(tmp_path).save(run)
+        state = state_at(
+            12, value=0.1, history=history, best=best, stopped="converged", extra={"mine": [1, 0.5]}
+        )
+        saving(tmp_path).save(state)
         again = load_state(tmp_path, IDENTITY, BACKEND)
-        np.testing.assert_equal(again.state_dict(BACKEND), run.state_dict(BACKEND))
+        np.testing.assert_equal(again.state_dict(BACKEND), state.state_dict(BACKEND))
         assert stored_identity(tmp_path) == IDENTITY
-
-    def test_nothing_but_the_checkpoint_is_left(self, tmp_path):
-        save = saving(tmp_path)
-        for step in range(3):
-            save.save(run_at(step))
         assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-class TestWhoMayGoOn:
-    def refused(self, directory, identity, difference):
+class TestSameRun:
+    def check_error(self, directory, identity, difference):
         text = (
             f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
             "and the data it was made with, or use another directory for a new run."
@@ -75,23 +72,23 @@ class TestWhoMayGoOn:
             load_state(directory, identity, BACKEND)
         assert (directory / FILE_NAME).read_bytes() == before
 
-    def test_another_run_is_refused_and_the_checkpoint_left_alone(self, tmp_path):
-        saving(tmp_path).save(run_at(3))
+    def test_a_checkpoint_of_another_run_is_an_error_and_stays(self, tmp_path):
+        saving(tmp_path).save(state_at(3))
         other = IDENTITY | {"kernel": ["rbf", 1.0]}
-        self.refused(tmp_path, other, "its kernel is ['rbf', None], here it is ['rbf', 1.0]")
-        self.refused(tmp_path, IDENTITY | {"new": 1}, "its new is None, here it is 1")
+        self.check_error(tmp_path, other, "its kernel is ['rbf', None], here it is ['rbf', 1.0]")
+        self.check_error(tmp_path, IDENTITY | {"new": 1}, "its new is None, here it is 1")
         assert steps_saved(tmp_path) == 3
 
     @pytest.mark.parametrize("name", ["rows", "features"])
-    def test_other_data_is_said_in_words(self, tmp_path, name):
-        saving(tmp_path).save(run_at(3))
-        self.refused(
+    def test_other_data(self, tmp_path, name):
+        saving(tmp_path).save(state_at(3))
+        self.check_error(
             tmp_path,
             IDENTITY | {name: "cd"},
             "it was made from other data than X and Y, though of the same shape",
         )
 
-    def test_a_model_is_no_checkpoint(self, tmp_path):
+    def test_a_model_is_not_a_checkpoint(self, tmp_path):
         file = tmp_path / FILE_NAME
         write_model(file, {"class": "LinearCCA"}, {})
         text = f"{file} holds a 'LinearCCA', not a checkpoint. Name the directory of a checkpoint."
@@ -99,14 +96,14 @@ class TestWhoMayGoOn:
             with pytest.raises(ModelFileError, match=f"^{re.escape(text)}$"):
                 read(tmp_path)
 
-    def test_a_checkpoint_of_an_earlier_version_is_refused(self, tmp_path):
+    def test_a_checkpoint_of_an_earlier_version(self, tmp_path):
         file = tmp_path / FILE_NAME
         write_model(file, {"class": "Checkpoint", "identity": {}, "run": {}}, {})
         with pytest.raises(CheckpointError, match=r"is a checkpoint of version 1, but .* Finish"):
             stored_identity(tmp_path)
 
-    def test_a_damaged_checkpoint_is_refused(self, tmp_path):
-        saving(tmp_path).save(run_at(3))
+    def test_a_damaged_checkpoint(self, tmp_path):
+        saving(tmp_path).save(state_at(3))
         file = tmp_path / FILE_NAME
         whole = bytearray(file.read_bytes())
         whole[-1] ^= 1
@@ -115,14 +112,14 @@ class TestWhoMayGoOn:
             load_state(tmp_path, IDENTITY, BACKEND)
 
 
-class TestTheDirectory:
-    def test_it_is_made(self, tmp_path):
+class TestDirectory:
+    def test_it_is_created(self, tmp_path):
         directory = open_directory(str(tmp_path / "a" / "b"))
         assert directory.is_dir()
         assert stored_identity(directory) is None
 
     def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
-        saving(tmp_path).save(run_at(3))
+        saving(tmp_path).save(state_at(3))
         for name in (".knoi-0123/checkpoint.knoi", "notes.txt", "other.knoi"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("half")
@@ -131,7 +128,7 @@ class TestTheDirectory:
         assert left == [FILE_NAME, "notes.txt", "other.knoi"]
         assert steps_saved(tmp_path) == 3
 
-    def test_a_file_is_no_directory(self, tmp_path):
+    def test_a_file_is_not_a_directory(self, tmp_path):
         file = tmp_path / "run"
         file.write_text("mine")
         text = (
@@ -147,7 +144,7 @@ class TestErrors:
     def fail_after(self, steps, save):
         with save.guarding():
             for step in range(1, steps + 1):
-                save(run_at(step), outcome())
+                save(state_at(step), step_result())
             raise ValueError("no row 7")
 
     def test_an_error_saves_the_steps_before_it_and_says_so(self, tmp_path):
@@ -161,14 +158,14 @@ class TestErrors:
         ]
 
     def test_an_error_before_the_first_step_leaves_an_older_checkpoint(self, tmp_path):
-        saving(tmp_path).save(run_at(99))
+        saving(tmp_path).save(state_at(99))
         save = saving(tmp_path)
         with pytest.raises(ValueError, match="no row 7") as raised:
             self.fail_after(0, save)
         assert steps_saved(tmp_path) == 99
         assert not hasattr(raised.value, "__notes__")
 
-    def test_if_saving_fails_too_the_first_error_is_the_one_told(self, tmp_path):
+    def test_if_saving_fails_too_the_first_error_is_raised(self, tmp_path):
         save = saving(tmp_path / "gone")
         with pytest.raises(ValueError, match="no row 7") as raised:
             self.fail_after(1, save)
@@ -178,18 +175,18 @@ class TestErrors:
     def test_no_error_saves_nothing(self, tmp_path):
         save = saving(tmp_path)
         with save.guarding():
-            save(run_at(1), outcome())
+            save(state_at(1), step_result())
         assert steps_saved(tmp_path) is None
 
 
-def told(number):
-    """Send this process a signal; Python acts on it before the next line."""
+def send(number):
+    """Send this process a signal; Python handles it before the next line."""
     os.kill(os.getpid(), number)
 
 
 @pytest.fixture
 def handlers():
-    """The handlers of both signals, given back at the end."""
+    """The handlers of both signals, restored at the end."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     yield before
@@ -197,19 +194,19 @@ def handlers():
         signal.signal(number, handler)
 
 
-class TestInterrupted:
+class TestSignals:
     @pytest.mark.parametrize(
         ("number", "ending"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
     )
-    def test_a_signal_ends_the_step_is_saved_and_acts(self, tmp_path, handlers, number, ending):
+    def test_a_signal_acts_after_the_step_is_saved(self, tmp_path, handlers, number, ending):
         save = saving(tmp_path)
 
         def train():
             with save.guarding():
-                save(run_at(1), outcome())
-                told(number)
-                assert steps_saved(tmp_path) is None  # the step in progress goes on
-                save(run_at(2), outcome())
+                save(state_at(1), step_result())
+                send(number)
+                assert steps_saved(tmp_path) is None  # the current step continues
+                save(state_at(2), step_result())
 
         with pytest.raises(ending) as raised:
             train()
@@ -221,8 +218,8 @@ class TestInterrupted:
     def test_the_second_signal_acts_at_once(self, handlers):
         def train():
             with SignalGuard().listening():
-                told(signal.SIGTERM)
-                told(signal.SIGINT)
+                send(signal.SIGTERM)
+                send(signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
             train()
@@ -231,34 +228,31 @@ class TestInterrupted:
     def test_a_signal_after_the_last_step_is_delivered(self, tmp_path, handlers):
         save = saving(tmp_path)
         with save.guarding():
-            told(signal.SIGINT)
+            send(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
-                save.finish(run_at(4))
+                save.finish(state_at(4))
         assert steps_saved(tmp_path) == 4
 
-    def test_without_a_signal_there_is_nothing_to_act_on(self):
-        SignalGuard().deliver()
-
-    def test_the_callers_own_handler_is_what_acts(self, tmp_path, handlers):
+    def test_the_callers_handler_is_called(self, tmp_path, handlers):
         calls = []
         signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
         save = saving(tmp_path)
         with save.guarding():
-            told(signal.SIGTERM)
+            send(signal.SIGTERM)
             assert calls == []
-            save(run_at(1), outcome())
+            save(state_at(1), step_result())
             assert (calls, steps_saved(tmp_path)) == ([signal.SIGTERM], 1)
-            save(run_at(2), outcome())  # the handler came back: training goes on
+            save(state_at(2), step_result())  # the handler returned: training continues
         assert (calls, steps_saved(tmp_path)) == ([signal.SIGTERM], 1)
 
     def test_a_signal_that_is_ignored_stays_ignored(self, handlers):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         interrupted = SignalGuard()
         with interrupted.listening():
-            told(signal.SIGINT)
+            send(signal.SIGINT)
         assert interrupted.signal is None
 
-    def test_outside_the_main_thread_nothing_is_touched(self, handlers):
+    def test_outside_the_main_thread_handlers_stay(self, handlers):
         found = []
 
         def listen():

@@ -1,4 +1,4 @@
-"""What tests of solvers share: who does the work, and no more torch threads than can be used."""
+"""Fixtures for tests of solvers: the engine, and a single torch thread."""
 
 from contextlib import nullcontext
 
@@ -9,7 +9,6 @@ from knoi.engine import Serial, Threads
 
 ENGINES = {
     "serial": lambda: nullcontext(Serial()),
-    "one thread": lambda: Threads(1),
     "two threads": lambda: Threads(2),
 }
 
@@ -22,7 +21,7 @@ def engine(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def one_torch_thread():
-    """Steps this small only make waiting threads spin."""
+    """Steps this small would only make waiting threads spin."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""DSGD: every way to cut its work up is the formulas, and they lead to exact CCA."""
+"""DSGD's update rule: the formulas, however the work is split, and their limit, exact CCA."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ L, BATCH = 3, 40
 
 @pytest.fixture
 def maps(two_views):
-    """A different kind of features, and a different number of them, in each view."""
+    """Different features, and a different number of them, in each view."""
     X, Y = two_views
     fourier = RandomFourier.fit(X, RBF(3.0), 24, 0, View.X, paired=True)
     return fourier, KernelColumns(RBF(3.0), np.array(Y[:16]))
@@ -65,16 +65,17 @@ def start(maps, rows):
 
 
 def run(rule, weights, minibatches):
-    outcomes = []
+    results = []
     for x, y in minibatches:
-        weights, outcome = rule.step(weights, x, y)
-        outcomes.append(outcome)
-    return weights, outcomes
+        weights, result = rule.step(weights, x, y)
+        results.append(result)
+    return weights, results
 
 
-@pytest.mark.parametrize("ridge", [(0.0, 0.0), (0.2, 0.1)])
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "made again"])
-@pytest.mark.parametrize("n_blocks", [1, 4])
+@pytest.mark.parametrize(
+    ("n_blocks", "keep", "ridge"),
+    [(1, True, (0.0, 0.0)), (4, False, (0.2, 0.1)), (4, True, (0.2, 0.1))],
+)
 def test_steps_are_the_formulas(
     n_blocks, keep, ridge, engine, backend, maps, minibatches, monkeypatch
 ):
@@ -91,21 +92,21 @@ def test_steps_are_the_formulas(
         step_sizes=sizes,
         ridge=ridge,
     )
-    found, outcomes = run(rule, weights_of(U, V, backend), minibatches)
-    assert not any(outcome.rolled_back for outcome in outcomes)
+    found, results = run(rule, weights_of(U, V, backend), minibatches)
+    assert not any(result.rolled_back for result in results)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     rx, ry = ridge
     wanted = dsgd(features, U, V, eta=0.3, t0=6.0, n_blocks=n_blocks, rx=rx, ry=ry)
     for state, before, want in zip((found.x, found.y), (U, V), wanted, strict=True):
         got = backend.to_numpy(state.U)
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * np.abs(want).max())
-        # The steps went somewhere: equality is not that of two runs standing still.
+        # The weights moved: this does not compare two runs that stand still.
         assert np.abs(want - before).max() > 1e-4 * np.abs(want).max()
     assert (found.steps, found.samples) == (8, 8 * BATCH)
 
 
 @pytest.mark.parametrize("n_blocks", [1, 4])
-def test_on_all_rows_it_ends_at_exact_regularised_cca(n_blocks, maps, two_views):
+def test_on_all_rows_it_converges_to_exact_regularised_cca(n_blocks, maps, two_views):
     features = [one.transform(rows) for one, rows in zip(maps, two_views, strict=True)]
     total = [np.var(Phi, axis=0).sum() for Phi in features]
     ridge = tuple(0.1 * one for one in total)
@@ -120,10 +121,10 @@ def test_on_all_rows_it_ends_at_exact_regularised_cca(n_blocks, maps, two_views)
         ridge=ridge,
         step_sizes=tuple(DecayingStepSize(rate / 2, np.inf) for rate in rates),
     )
-    weights, outcomes = run(
+    weights, results = run(
         rule, weights_of(*start(maps, two_views), numpy_backend()), [two_views] * 1500
     )
-    assert not any(outcome.rolled_back for outcome in outcomes)
+    assert not any(result.rolled_back for result in results)
     U, V = weights.x.U, weights.y.U
     exact_U, exact_V, correlations = linear_cca(*features, L, *ridge)
     constraint = U.T @ B[0] @ U + V.T @ B[1] @ V
@@ -136,38 +137,38 @@ def test_on_all_rows_it_ends_at_exact_regularised_cca(n_blocks, maps, two_views)
     np.testing.assert_allclose(np.sort(np.linalg.eigvals(C).real)[::-1], correlations, atol=1e-6)
 
 
-def test_too_long_steps_are_undone_and_shortened_until_they_are_not(maps, minibatches):
+def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(maps, minibatches):
     features = maps[0].transform(minibatches[0][0])
     unit = 1 / np.linalg.norm(np.cov(features.T), 2)
     rule = make_rule(maps, n_blocks=4, rate=1e4 * unit)
     begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
-    weights, outcomes = run(rule, begun, minibatches * 40)
-    undone = [outcome.rolled_back for outcome in outcomes]
-    assert any(undone[:5])
-    assert not any(undone[-100:])
-    assert weights.lr_scale == LR_CUT ** sum(undone)
-    rates = [outcome.learning_rate for outcome in outcomes]
-    cuts = np.cumsum([0, *undone[:-1]])
+    weights, results = run(rule, begun, minibatches * 40)
+    rolled_back = [result.rolled_back for result in results]
+    assert any(rolled_back[:5])
+    assert not any(rolled_back[-100:])
+    assert weights.lr_scale == LR_CUT ** sum(rolled_back)
+    rates = [result.learning_rate for result in results]
+    cuts = np.cumsum([0, *rolled_back[:-1]])
     np.testing.assert_allclose(rates, 1e4 * unit * LR_CUT**cuts, rtol=1e-12)
-    first, last = outcomes[0].correlation, np.mean([o.correlation for o in outcomes[-40:]])
+    first, last = results[0].correlation, np.mean([o.correlation for o in results[-40:]])
     assert last > 1.1 * first
     assert np.isfinite(weights.x.U).all()
 
 
-def test_scores_that_are_no_numbers_take_the_step_back(maps, minibatches):
+def test_scores_that_are_nan_roll_the_step_back(maps, minibatches):
     rule = make_rule(maps, rate=0.1)
     begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
     weights, _ = run(rule, begun, minibatches[:3])
     spoiled = replace(weights, y=replace(weights.y, U=weights.y.U * np.nan))
-    after, outcome = rule.step(spoiled, *minibatches[3])
-    assert outcome.rolled_back
-    assert np.isnan(outcome.correlation)
+    after, result = rule.step(spoiled, *minibatches[3])
+    assert result.rolled_back
+    assert np.isnan(result.correlation)
     np.testing.assert_array_equal(after.y.U, weights.last_good.V)
     with pytest.raises(InputError, match=r"^the features of the first minibatch are not finite or"):
         rule.step(replace(spoiled, last_good=None), *minibatches[3])
 
 
-def test_a_step_leaves_the_weights_before_it_alone(maps, minibatches, backend):
+def test_a_step_changes_one_block_of_a_copy(maps, minibatches, backend):
     rule = make_rule(maps, n_blocks=4, backend=backend)
     before = weights_of(*start(maps, minibatches[0]), backend)
     kept = backend.to_numpy(before.x.U).copy()
@@ -183,25 +184,25 @@ def test_the_start_meets_the_constraint_and_its_multipliers_are_positive(maps, m
     P, Q = maps[0].transform(x) @ U, maps[1].transform(y) @ V
     S = np.cov(P.T, bias=True) + np.cov(Q.T, bias=True)
     np.testing.assert_allclose(S, np.eye(L), atol=1e-10)
-    coupling, C = couple_scores((P, Q))
-    np.testing.assert_allclose(C, np.diag(coupling.correlations), atol=1e-10)
-    np.testing.assert_allclose(coupling.loss, L - coupling.correlations.sum())
+    coupled, C = couple_scores((P, Q))
+    np.testing.assert_allclose(C, np.diag(coupled.correlations), atol=1e-10)
+    np.testing.assert_allclose(coupled.loss, L - coupled.correlations.sum())
 
 
-def test_weights_that_outgrow_the_constraint_are_no_place_to_go_back_to(maps, minibatches):
+def test_weights_that_outgrow_the_constraint_do_not_become_the_last_good_ones(maps, minibatches):
     rule = make_rule(maps, rate=1e-3)
     begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
     weights, _ = run(rule, begun, minibatches[:2])
     x, y = (replace(view, U=3 * view.U) for view in (begun.x, begun.y))
-    grown, outcome = rule.step(replace(weights, x=x, y=y), *minibatches[0])
-    assert not outcome.rolled_back  # the views agree as well as ever
+    grown, result = rule.step(replace(weights, x=x, y=y), *minibatches[0])
+    assert not result.rolled_back  # the views agree as before
     assert grown.last_good is weights.last_good
     same, _ = rule.step(replace(weights, x=begun.x, y=begun.y), *minibatches[0])
     assert same.last_good is not weights.last_good
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_part_of_the_gradient_is_that_part(keep, engine, two_views, monkeypatch):
+def test_the_gradient_of_a_block_is_that_part_of_the_whole(keep, engine, two_views, monkeypatch):
     monkeypatch.setattr(noi, "TILE_COLUMNS", 4)
     X, _ = two_views
     sparse = scipy.sparse.csr_array(X * (X > 0.5))
@@ -220,13 +221,13 @@ def test_a_part_of_the_gradient_is_that_part(keep, engine, two_views, monkeypatc
             np.testing.assert_allclose(part, whole[within], rtol=1e-12)
 
 
-def test_the_step_is_half_as_long_after_so_many_steps():
+def test_the_step_is_half_as_long_after_decay_steps():
     sizes = DecayingStepSize(0.6, 50.0)
     assert [sizes(t) for t in (0, 50, 100)] == pytest.approx([0.6, 0.3, 0.2])
     assert DecayingStepSize(0.6, np.inf)(10**9) == 0.6
 
 
-def test_the_ridge_counts_in_the_covariance_of_scores(maps):
+def test_the_penalty_is_the_ridge_of_the_scores(maps):
     rule = make_rule(maps, ridge=(0.5, 0.0))
     U = np.arange(6.0).reshape(3, 2)
     np.testing.assert_allclose(rule.penalty(0, U), 0.5 * U.T @ U)

@@ -1,4 +1,6 @@
-"""The published algorithm: every way to cut its work up is Algorithm 1 as it is written."""
+"""KNOI's update rule: Algorithm 1, however the work is split; step sizes and averages."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ L, BATCH = 3, 40
 
 @pytest.fixture
 def maps(two_views):
-    """A different kind of features, and a different number of them, in each view."""
+    """Different features, and a different number of them, in each view."""
     X, Y = two_views
     return RandomFourier.fit(X, RBF(3.0), 97, 0, View.X), KernelColumns(RBF(3.0), np.array(Y[:61]))
 
@@ -43,7 +45,7 @@ def start(maps, columns=L):
 
 
 def published(maps, backend, engine=None, *, keep=True, rho=0.0, batch_size=BATCH, **changes):
-    """The rule of the published algorithm, with steps that learn something on these views."""
+    """The update rule of the published algorithm, with steps that learn on these views."""
     placed = [features.to(backend) for features in maps]
     x, y = (MinibatchFeatures(one, batch_size, backend, keep=keep) for one in placed)
     given = {
@@ -64,38 +66,38 @@ def weights_of(U, V, backend):
 
 
 def run(rule, weights, minibatches):
-    outcomes = []
+    results = []
     for x, y in minibatches:
-        weights, outcome = rule.step(weights, x, y)
-        outcomes.append(outcome)
-    return weights, outcomes
+        weights, result = rule.step(weights, x, y)
+        results.append(result)
+    return weights, results
 
 
 def assert_close(found, want, rtol):
     np.testing.assert_allclose(found, want, rtol=0, atol=rtol * np.abs(want).max())
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "made again"])
-@pytest.mark.parametrize("blocks", ["one block", "many blocks"])
-def test_steps_are_algorithm_1(blocks, keep, rho, engine, backend, maps, minibatches, monkeypatch):
-    if blocks == "many blocks":
+@pytest.mark.parametrize(
+    ("tiled", "keep", "rho"), [(False, True, 0.0), (True, True, 0.5), (True, False, 0.0)]
+)
+def test_steps_are_algorithm_1(tiled, keep, rho, engine, backend, maps, minibatches, monkeypatch):
+    if tiled:
         monkeypatch.setattr(noi, "TILE_COLUMNS", 5)
         monkeypatch.setattr(noi, "TILE_ROWS", 16)
     U, V = start(maps)
     rule = published(maps, backend, engine, keep=keep, rho=rho)
-    assert (len(rule.features[0]._blocks) > 1) == (blocks == "many blocks")
-    found, outcomes = run(rule, weights_of(U, V, backend), minibatches)
-    assert not any(outcome.rolled_back for outcome in outcomes)
+    assert (len(rule.features[0]._blocks) > 1) == tiled
+    found, results = run(rule, weights_of(U, V, backend), minibatches)
+    assert not any(result.rolled_back for result in results)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     wanted = knoi(features, U, V, eta=0.2, mu=0.5, rho=rho, decay=1e-2)
     for state, want in zip((found.x, found.y), wanted, strict=True):
         assert_close(backend.to_numpy(state.U), want, 1e-10)
-    # The steps went somewhere: equality is not that of two runs standing still.
+    # The weights moved: this does not compare two runs that stand still.
     assert np.abs(wanted[0] - U).max() > 0.1
 
 
-def test_a_smaller_minibatch_reuses_the_room_of_a_larger_one(backend, maps, minibatches):
+def test_a_smaller_minibatch_reuses_the_buffer_of_a_larger_one(backend, maps, minibatches):
     U, V = start(maps)
     cut = [(x[: BATCH - 7 * t], y[: BATCH - 7 * t]) for t, (x, y) in enumerate(minibatches[:4])]
     found, _ = run(published(maps, backend), weights_of(U, V, backend), cut)
@@ -105,7 +107,7 @@ def test_a_smaller_minibatch_reuses_the_room_of_a_larger_one(backend, maps, mini
 
 
 @pytest.mark.parametrize(("keep", "times"), [(True, 1), (False, 3)])
-def test_kept_features_are_made_once_a_minibatch(keep, times, monkeypatch, maps, minibatches):
+def test_kept_features_are_computed_once_per_minibatch(keep, times, monkeypatch, maps, minibatches):
     made = []
     block = RandomFourier.block
 
@@ -125,7 +127,7 @@ def test_kept_features_are_made_once_a_minibatch(keep, times, monkeypatch, maps,
         assert len(made) == times
 
 
-def test_a_step_leaves_the_weights_before_it_as_they_were(backend, maps, minibatches):
+def test_a_step_does_not_change_the_state_before_it(backend, maps, minibatches):
     U, V = start(maps)
     rule, before = published(maps, backend), weights_of(U.copy(), V.copy(), backend)
     rule.step(before, *minibatches[0])
@@ -134,14 +136,13 @@ def test_a_step_leaves_the_weights_before_it_as_they_were(backend, maps, minibat
     assert before.stats.covariances is None
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.25, 0.9])
-def test_rho_weights_the_old_estimate(rho, backend, maps, minibatches):
-    """One well-known library has it backwards."""
+@pytest.mark.parametrize("rho", [0.0, 0.25])
+def test_rho_is_the_weight_of_the_old_estimate(rho, backend, maps, minibatches):
     # Second minibatch: weights five times as large, so that old and new cannot be confused.
     rule = published(maps, backend, rho=rho, momentum=0.0, weight_decay=-20.0)
-    weights, outcomes = run(rule, weights_of(*start(maps), backend), minibatches[:2])
+    weights, results = run(rule, weights_of(*start(maps), backend), minibatches[:2])
     for v in (0, 1):
-        first, second = (outcome.scores[v] for outcome in outcomes)
+        first, second = (result.scores[v] for result in results)
         old_mean, new_mean = first.mean(0), second.mean(0)
         mean = rho * old_mean + (1 - rho) * new_mean
         np.testing.assert_allclose(weights.stats.means[v], mean, rtol=1e-12)
@@ -152,13 +153,13 @@ def test_rho_weights_the_old_estimate(rho, backend, maps, minibatches):
         np.testing.assert_allclose(found, rho * old + (1 - rho) * new, rtol=1e-10)
 
 
-def test_rho_0_forgets_all_before_this_minibatch(maps, minibatches):
+def test_rho_0_uses_this_minibatch_only(maps, minibatches):
     backend = numpy_backend()
     U, V = start(maps)
     _, (*_, last) = run(published(maps, backend), weights_of(U, V, backend), minibatches)
     rng = np.random.default_rng(9)
     elsewhere = RunningStats((rng.random(L), rng.random(L)), (np.eye(L), 100 * np.eye(L)))
-    with_past, alone = (couple(head, last.scores, 0.0) for head in (elsewhere, RunningStats()))
+    with_past, alone = (couple(stats, last.scores, 0.0) for stats in (elsewhere, RunningStats()))
     for v in (0, 1):
         np.testing.assert_array_equal(with_past.stats.means[v], alone.stats.means[v])
         np.testing.assert_array_equal(with_past.stats.covariances[v], alone.stats.covariances[v])
@@ -169,24 +170,25 @@ def test_reported_loss_and_correlations_are_those_of_the_scores(maps, minibatche
     backend = numpy_backend()
     U, V = start(maps)
     rule = published(maps, backend, n_components=2)
-    _, outcome = rule.step(weights_of(U, V, backend), *minibatches[0])
+    _, result = rule.step(weights_of(U, V, backend), *minibatches[0])
     P, Q = (phi.transform(x) @ W for phi, x, W in zip(maps, minibatches[0], (U, V), strict=True))
     correlations = linear_cca(P, Q, L)[2]
-    assert outcome.correlation == pytest.approx(correlations[:2].sum(), rel=1e-10)
+    assert result.correlation == pytest.approx(correlations[:2].sum(), rel=1e-10)
     residuals = couple(RunningStats(), (P, Q), 0.0).residuals
     squares = [np.square(R).sum(axis=1).mean() for R in residuals]
-    assert outcome.loss == pytest.approx(np.mean(squares), rel=1e-12)
+    assert result.loss == pytest.approx(np.mean(squares), rel=1e-12)
 
 
-def assert_finite(weights, outcomes, backend):
+def assert_finite(weights, results, backend):
     for state in (weights.x, weights.y):
         assert np.isfinite(backend.to_numpy(state.U)).all()
         assert np.isfinite(backend.to_numpy(state.velocity)).all()
-    assert np.isfinite([(outcome.loss, outcome.correlation) for outcome in outcomes]).all()
+    assert np.isfinite([(result.loss, result.correlation) for result in results]).all()
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("how", ["duplicate", "zero", "constant scores"])
+@pytest.mark.parametrize(
+    ("how", "rho"), [("duplicate", 0.0), ("zero", 0.5), ("constant scores", 0.0)]
+)
 def test_a_collapsed_direction_is_left_out(how, rho, backend, maps, minibatches):
     U, V = start(maps)
     if how == "duplicate":
@@ -196,18 +198,17 @@ def test_a_collapsed_direction_is_left_out(how, rho, backend, maps, minibatches)
     else:
         U[:] = 0
     rule = published(maps, backend, rho=rho)
-    weights, outcomes = run(rule, weights_of(U, V, backend), minibatches[:3])
-    assert_finite(weights, outcomes, backend)
-    assert outcomes[0].correlation <= (0 if how == "constant scores" else 2) + 1e-12
+    weights, results = run(rule, weights_of(U, V, backend), minibatches[:3])
+    assert_finite(weights, results, backend)
+    assert results[0].correlation <= (0 if how == "constant scores" else 2) + 1e-12
 
 
-@pytest.mark.parametrize("rows", [L - 1, L, L + 1])
-@pytest.mark.parametrize("rho", [0.0, 0.9])
-def test_minibatches_of_hardly_more_rows_than_directions(rho, rows, backend, maps, minibatches):
+@pytest.mark.parametrize(("rows", "rho"), [(L - 1, 0.0), (L, 0.9), (L + 1, 0.0)])
+def test_minibatches_of_about_as_many_rows_as_directions(rho, rows, backend, maps, minibatches):
     cut = [(x[:rows], y[:rows]) for x, y in minibatches]
     rule = published(maps, backend, rho=rho, batch_size=rows)
-    weights, outcomes = run(rule, weights_of(*start(maps), backend), cut)
-    assert_finite(weights, outcomes, backend)
+    weights, results = run(rule, weights_of(*start(maps), backend), cut)
+    assert_finite(weights, results, backend)
 
 
 def test_inverse_root_is_that_of_the_directions_that_vary():
@@ -219,11 +220,11 @@ def test_inverse_root_is_that_of_the_directions_that_vary():
     np.testing.assert_array_equal(inverse_root(np.zeros((2, 2))), np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("kind", ["kernel", "linear"])
+@pytest.mark.parametrize(
+    ("kind", "rho", "n_jobs"), [("kernel", 0.0, 2), ("kernel", 0.5, 1), ("linear", 0.5, 2)]
+)
 def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
-    """Features, minibatches, start and steps of the public class, replayed by hand."""
+    """Features, minibatches, start and steps of the public class, compared with the oracle."""
     seed, X, Y = 7, *two_views
     if kind == "kernel":
         maps = RandomFourier.fit(X, RBF(3.0), 30, seed, View.X), KernelColumns(RBF(3.0), Y[:25])
@@ -265,3 +266,47 @@ def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
         want = (scores - scores.mean(0)) @ weights
         want *= np.sign(np.sum(want * found, axis=0))
         assert_close(found, want, 1e-7)
+
+
+def test_step_sizes_are_constant_or_decay():
+    assert [StepSize(0.5, None)(t) for t in (0, 10**6)] == [0.5, 0.5]
+    assert [StepSize(0.5, 3.0)(t) for t in (0, 5, 6, 29)] == [0.5, 0.5, 3 / 7, 0.1]
+    assert StepSize(0.5, np.inf)(10**6) == 0.5
+
+
+def test_each_view_has_its_own_step_size(maps, minibatches):
+    backend, (U, V) = numpy_backend(), start(maps)
+    sizes = StepSize(0.2, 0.4), StepSize(0.0, None)
+    rule = published(maps, backend, step_sizes=sizes, weight_decay=0.0)
+    after, results = run(rule, weights_of(U, V, backend), minibatches[:3])
+    np.testing.assert_array_equal(after.y.U, V)
+    assert np.abs(after.x.U - U).max() > 0
+    assert [result.learning_rate for result in results] == pytest.approx([0.2, 0.2, 0.4 / 3])
+
+
+def weighted_average(iterates):
+    """Iterate i = 1, 2, ... has weight i (i + 1)."""
+    i = np.arange(1, len(iterates) + 1)
+    return np.tensordot(i * (i + 1) / np.sum(i * (i + 1)), np.stack(iterates), axes=1)
+
+
+def test_the_average_starts_late_and_again_after_a_step_that_is_rolled_back(
+    backend, maps, minibatches
+):
+    rule = published(maps, backend, average_from=2)
+    state, states = weights_of(*start(maps), backend), []
+    for t, (x, y) in enumerate(minibatches):
+        if t == 5:  # weights so large that this step is rolled back
+            views = (replace(view, U=1e8 * view.U) for view in (state.x, state.y))
+            state = replace(state, x=next(views), y=next(views))
+        state, result = rule.step(state, x, y)
+        assert result.rolled_back == (t == 5)
+        states.append(state)
+    for first, last in ((2, 4), (6, 7)):
+        averaged = states[first : last + 1]
+        for v in (0, 1):
+            want = weighted_average([backend.to_numpy((one.x, one.y)[v].U) for one in averaged])
+            assert_close(backend.to_numpy(states[last].weights[v]), want, 1e-10)
+        assert states[last].n_averaged == len(averaged)
+    assert states[1].average is None
+    assert states[5].average is None

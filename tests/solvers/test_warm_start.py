@@ -1,4 +1,4 @@
-"""The start from a small exact problem: better than chance, on rows it has not seen."""
+"""The start from a small exact problem: better than random weights on held-out rows."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def maps_of(kind, views):
 
 
 def held_out(maps, weights, views):
-    """Total correlation of rows the start has not seen, after a fresh linear CCA."""
+    """Total correlation of held-out rows, after a new linear CCA."""
     P, Q = (
         features.transform(rows[ROWS:]) @ W
         for features, rows, W in zip(maps, views, weights, strict=True)
@@ -46,7 +46,7 @@ def held_out(maps, weights, views):
 
 
 @pytest.mark.parametrize("kind", ["fourier", "columns", "identity"])
-def test_the_start_beats_a_random_one_on_rows_it_has_not_seen(kind, backend, views):
+def test_the_start_beats_random_weights_on_held_out_rows(kind, backend, views):
     maps = maps_of(kind, views)
     sample = views[0][:ROWS], views[1][:ROWS]
     placed = maps[0].to(backend), maps[1].to(backend)
@@ -62,9 +62,9 @@ def test_the_start_beats_a_random_one_on_rows_it_has_not_seen(kind, backend, vie
     assert reached > 0.8 * (0.9 + 0.8 + 0.7)
 
 
-@pytest.mark.parametrize("kind", ["fourier", "columns", "identity"])
+@pytest.mark.parametrize("kind", ["fourier", "columns"])
 def test_only_the_first_features_get_weights(kind, views):
-    """As many as a tenth of the rows, so that the small problem is solved and not overfitted."""
+    """As many as a tenth of the rows, so that the small problem does not overfit."""
     maps = maps_of(kind, views)
     start = warm_start(maps, (views[0][:50], views[1][:50]), DIRECTIONS, numpy_backend(), Serial())
     for W in start.weights:
@@ -72,9 +72,8 @@ def test_only_the_first_features_get_weights(kind, views):
         assert not np.any(W[5:])
 
 
-@pytest.mark.parametrize("kind", ["fourier", "columns", "identity"])
-def test_a_sample_too_small_to_say_anything_gives_no_start(kind, views):
-    maps = maps_of(kind, views)
+def test_a_sample_that_is_too_small_gives_no_start(views):
+    maps = maps_of("columns", views)
 
     def start(n):
         sample = views[0][:n], views[1][:n]
@@ -102,8 +101,8 @@ def test_workers_and_pieces_change_nothing(views, monkeypatch):
         np.testing.assert_allclose(same * signs, W, rtol=0, atol=1e-5 * np.abs(W).max())
 
 
-def test_directions_that_only_a_strong_regulariser_can_tell_are_no_error():
-    """Of two equal columns in single precision the weakest regulariser sees one."""
+def test_directions_without_variance_under_the_weakest_regulariser_are_no_error():
+    """Two equal columns in single precision are one direction to the weakest regulariser."""
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((2000, 2)).astype(np.float32)
     X = np.repeat(Y[:, :1] + rng.standard_normal((2000, 1)).astype(np.float32), 2, axis=1)

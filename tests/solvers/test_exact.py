@@ -1,3 +1,5 @@
+"""Moments of two views: any partition of the rows gives the same covariances."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,11 +28,13 @@ def assert_same(found, X, Y, backend, rtol=1e-9):
         np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * np.abs(want).max())
 
 
-def test_chunked_is_one_piece(backend, two_views):
-    X, Y = two_views
+def test_chunks_are_one_piece_and_stay_unchanged(backend, two_views):
+    X, Y = (np.array(view) for view in two_views)
     found = moments_of(X, Y, [1, 7, 100, 101], backend).covariances()
     assert found.n == 200
     assert_same(found, X, Y, backend)
+    np.testing.assert_array_equal(X, two_views[0])
+    np.testing.assert_array_equal(Y, two_views[1])
 
 
 @given(cuts=st.lists(st.integers(0, 40), max_size=5), offset=st.floats(-1e6, 1e6))
@@ -70,15 +74,7 @@ def test_a_constant_column_has_no_variance():
     assert found.Sxx[0, 0] > 0.5
 
 
-def test_adding_rows_leaves_them_as_they_are(two_views, backend):
-    X, Y = (np.array(view) for view in two_views)
-    moments = Moments((6, 4), backend)
-    moments.update(backend.asarray(X), backend.asarray(Y))
-    np.testing.assert_array_equal(X, two_views[0])
-    np.testing.assert_array_equal(Y, two_views[1])
-
-
-def test_covariances_can_be_read_and_rows_follow(two_views):
+def test_rows_may_follow_after_the_covariances_are_read(two_views):
     X, Y = two_views
     backend = numpy_backend()
     moments = moments_of(X[:50], Y[:50], [], backend)
@@ -88,13 +84,13 @@ def test_covariances_can_be_read_and_rows_follow(two_views):
     assert_same(moments.covariances(consume=True), X, Y, backend)
 
 
-def test_too_few_rows_are_refused():
+def test_one_row_is_too_few():
     moments = moments_of(np.ones((1, 2)), np.ones((1, 2)), [], numpy_backend())
     with pytest.raises(InputError, match="n_samples=1: a covariance needs at least 2 rows"):
         moments.covariances()
 
 
-def test_moments_of_other_features_are_not_added():
+def test_moments_of_different_shapes_are_not_merged():
     backend = numpy_backend()
     with pytest.raises(InputError, match=r"over \(2, 2\) features cannot be added"):
         Moments((3, 2), backend).merge(Moments((2, 2), backend))
