@@ -234,6 +234,9 @@ def test_a_loaded_model_has_the_same_report(digits, tmp_path):
     again = load(tmp_path / "m.knoi")
     first, second = (model_report(m, digits.X_train, digits.Y_train).data for m in (model, again))
     assert first == second
+    again.history_["rolled_back"][0] = True
+    page = ParsedPage(model_report(again, digits.X_train, digits.Y_train).html())
+    assert "were rolled back" in page.text
 
 
 def test_sparse_rows(related):

@@ -23,6 +23,7 @@ from knoi.metrics import (
     permutation_test,
     retrieval_ranks,
     top_matches,
+    total_correlation,
 )
 from knoi.metrics.retrieval import Direction, Similarity
 from knoi.report.images import Shape, shrink
@@ -77,7 +78,7 @@ class ProjectedRows:
 
     def total_correlation(self) -> float:
         """Return the sum of the correlations of all components."""
-        return float(np.sum(component_correlations(self.Zx, self.Zy)))
+        return total_correlation(self.Zx, self.Zy, "fitted")
 
 
 def project_rows(model: BaseCCA, pairs: PairSource, seed: int) -> ProjectedRows:
