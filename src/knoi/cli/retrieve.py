@@ -165,15 +165,15 @@ def _search(
 
     with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:
         check_columns((X.n_cols, Y.n_cols), (fitted.n_features_in_, fitted.n_features_y_))
-        asked, searched = ("X", "Y") if source == "x" else ("Y", "X")
+        queried, searched = ("X", "Y") if source == "x" else ("Y", "X")
         ours, theirs = (X, Y) if source == "x" else (Y, X)
         project = fitted.transform if source == "x" else fitted.transform_y
         if max(rows) >= ours.n_rows:
             raise InputError(
-                f"--rows has {max(rows)}, but {asked} has rows 0 to {ours.n_rows - 1}. Give rows "
+                f"--rows has {max(rows)}, but {queried} has rows 0 to {ours.n_rows - 1}. Give rows "
                 "in that range."
             )
-        queries = project(CheckedView(ours, asked).take(np.asarray(rows, dtype=np.int64)))
+        queries = project(CheckedView(ours, queried).take(np.asarray(rows, dtype=np.int64)))
         gallery = np.concatenate([Z for _, Z in projected_pieces(fitted, theirs, searched)])
     matches, similarities = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
     paired = ours.n_rows == theirs.n_rows

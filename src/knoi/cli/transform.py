@@ -72,7 +72,7 @@ def transform(
             projections, before = {}, 0
             for name, (side, source) in zip(names, views, strict=True):
                 pieces = with_progress(projected_pieces(fitted, source, side), before, show)
-                projections[name] = Projection(source.n_rows, pieces)
+                projections[name] = StreamedProjection(source.n_rows, pieces)
                 before += source.n_rows
             write(projections)
     say(results(quiet), f"Written: {' '.join(map(str, output))} ({', '.join(names)})")
@@ -129,14 +129,14 @@ def with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> P
 
 
 @dataclass(frozen=True)
-class Projection:
+class StreamedProjection:
     """The projection of a view, computed piece by piece as it is written."""
 
     n_rows: int
     pieces: Pieces
 
 
-Write = Callable[[Mapping[str, Projection]], None]
+Write = Callable[[Mapping[str, StreamedProjection]], None]
 
 
 def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None]) -> Write:
@@ -184,7 +184,7 @@ def _split_dataset(output: Path) -> tuple[Path, str]:
     return output, ""
 
 
-def _write_npy(paths: list[Path], projections: Mapping[str, Projection]) -> None:
+def _write_npy(paths: list[Path], projections: Mapping[str, StreamedProjection]) -> None:
     from knoi.fileio import atomic_write
 
     with ExitStack() as stack:  # every file is complete before the first is moved into place
@@ -194,7 +194,7 @@ def _write_npy(paths: list[Path], projections: Mapping[str, Projection]) -> None
                 _stream_npy(file, projection)
 
 
-def _write_npz(path: Path, projections: Mapping[str, Projection]) -> None:
+def _write_npz(path: Path, projections: Mapping[str, StreamedProjection]) -> None:
     from knoi.fileio import atomic_write
 
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -203,7 +203,7 @@ def _write_npz(path: Path, projections: Mapping[str, Projection]) -> None:
                 _stream_npy(member, projection)
 
 
-def _stream_npy(file: IO[bytes], projection: Projection) -> None:
+def _stream_npy(file: IO[bytes], projection: StreamedProjection) -> None:
     import numpy as np
     from numpy.lib import format as npy_format
 
@@ -239,7 +239,7 @@ def _check_datasets_free(h5py: Any, path: Path, datasets: list[str]) -> None:
 
 
 def _write_hdf5(
-    h5py: Any, path: Path, datasets: list[str], projections: Mapping[str, Projection]
+    h5py: Any, path: Path, datasets: list[str], projections: Mapping[str, StreamedProjection]
 ) -> None:
     from knoi.fileio import atomic_write
 
@@ -258,7 +258,7 @@ def _write_hdf5(
             raise
 
 
-def _fill(file: Any, datasets: list[str], projections: Mapping[str, Projection]) -> None:
+def _fill(file: Any, datasets: list[str], projections: Mapping[str, StreamedProjection]) -> None:
     for name, projection in zip(datasets, projections.values(), strict=True):
         for start, Z in projection.pieces:
             if start == 0:
