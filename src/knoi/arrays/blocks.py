@@ -2,9 +2,9 @@
 
 import re
 from itertools import pairwise
-from numbers import Real
 from typing import Any
 
+from knoi.checks import is_real
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
 
 _UNITS = {"": 1, "b": 1}
@@ -26,7 +26,7 @@ def parse_bytes(size: int | float | str) -> int:
                 "such as '500MB' or '4GiB'."
             )
         size = float(match[1]) * _UNITS[match[2].lower()]
-    if isinstance(size, bool) or not isinstance(size, Real):
+    if not is_real(size):
         raise InputTypeError(
             f"memory_budget={size!r} is not a size: wanted None, bytes, or a string like '4GiB'."
         )

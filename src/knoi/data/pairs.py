@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
+from knoi.checks import is_integer
 from knoi.data.checked import CheckedView, RowRuns, Rows, part_source, random_runs
 from knoi.data.open import open_view
 from knoi.data.prefetch import Prefetcher, Stopped
@@ -174,7 +174,7 @@ class PairSource:
                 f"Cannot hold out a part of {plural(n, 'row')}: each part needs at least one. "
                 "Pass more rows."
             )
-        if isinstance(held_out, Integral):
+        if is_integer(held_out):
             count = int(held_out)
             valid = 0 < count < n
         else:
