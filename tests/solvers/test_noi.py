@@ -248,7 +248,7 @@ def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
     assert model.n_samples_seen_ == 3 * 4 * 60
 
     U, V = (
-        generator(seed, Purpose.START, view).standard_normal((features.rank, 2))
+        generator(seed, Purpose.INITIAL_WEIGHTS, view).standard_normal((features.rank, 2))
         for view, features in zip(View, maps, strict=True)
     )
     pairs = PairSource.open(X, Y)

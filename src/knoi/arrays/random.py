@@ -22,22 +22,21 @@ class Purpose(IntEnum):
     Changing a value changes every draw made for that purpose. Add new members at the end.
     """
 
-    SAMPLE = 0
+    SAMPLE = 0  # rows that maps and widths are fitted on
     FREQUENCIES = 1
     PHASES = 2
     LANDMARKS = 3
-    STREAM = 4
-    START = 5
-    POWER = 6
+    SHUFFLE = 4  # order of the rows in an epoch
+    INITIAL_WEIGHTS = 5
+    POWER_ITERATION = 6
     SIGNS = 7
     RADII = 8
     HASHES = 9
     DEGREES = 10
-    PARTS = 11
+    PARTS = 11  # seeds of the parts of a composite
     ALIGNMENT = 12
     PERMUTATION = 13
-    FRESH_SAMPLE = 14
-    """Rows for set-up during training that must be independent of those under SAMPLE."""
+    FRESH_SAMPLE = 14  # rows for the set-up of training, independent of SAMPLE
     SYNTHETIC_MIXING = 1000
     SYNTHETIC_ROWS = 1001
     DIGITS_SPLIT = 1002

@@ -52,7 +52,7 @@ class ShufflePlan:
 
     def windows(self, seed: int, epoch: int) -> "list[ShuffledWindow]":
         """The windows of an epoch in the order they are visited."""
-        order = generator(seed, Purpose.STREAM, epoch).permutation(self.n_chunks)
+        order = generator(seed, Purpose.SHUFFLE, epoch).permutation(self.n_chunks)
         windows: list[ShuffledWindow] = []
         start = 0
         for first in range(0, self.n_chunks, self.window_chunks):
@@ -86,7 +86,7 @@ class ShuffledWindow:
     def shuffle(self) -> Rows:
         """The indices of the window in the order they are visited."""
         seed, epoch, window = self.address
-        rng = generator(seed, Purpose.STREAM, epoch, window)
+        rng = generator(seed, Purpose.SHUFFLE, epoch, window)
         indices: Rows = rng.permutation(self.stop - self.start)
         return indices
 

@@ -241,7 +241,7 @@ class DoublyStochasticCCA(StochasticCCA):
         # Random weights, aligned so that they meet the constraint on a minibatch.
         U, V = (
             setup.backend.asarray(
-                generator(setup.plan.seed, Purpose.START, view).standard_normal(
+                generator(setup.plan.seed, Purpose.INITIAL_WEIGHTS, view).standard_normal(
                     (features.rank, setup.directions)
                 )
             )

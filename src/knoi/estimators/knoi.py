@@ -447,7 +447,7 @@ def random_weights(
     """The paper's normal weights; preconditioned, one step towards random targets."""
     weights, backend = [], setup.backend
     for view, choice in zip(View, setup.plan.precondition, strict=True):
-        draw = generator(setup.plan.seed, Purpose.START, view)
+        draw = generator(setup.plan.seed, Purpose.INITIAL_WEIGHTS, view)
         shape = setup.maps[view].rank, setup.directions
         if choice is None:
             weights.append(backend.asarray(PUBLISHED_DEVIATION * draw.standard_normal(shape)))

@@ -13,14 +13,14 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 from numpy.polynomial.chebyshev import chebval
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import View
-from knoi.arrays.sparse import is_sparse
+from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.base import FeatureMap, Size, Tensor, output, require_kernel
 from knoi.kernels import AdditiveChi2, Intersection, Kernel
@@ -112,7 +112,7 @@ class Additive(FeatureMap):
             return scipy.sparse.hstack([root, logarithm], format="csr")
         xp = array_namespace(X)
         d = self.columns
-        rows = xp.empty((X.shape[0], 2 * d), dtype=X.dtype, device=device(X))
+        rows = empty_rows(X, 2 * d)
         xp.sqrt(X, out=rows[:, :d])
         xp.log(xp.where(X > 0, X, 1.0), out=rows[:, d:])
         return rows

@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args, 
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.blocks import even_slices
-from knoi.arrays.sparse import dense, is_sparse
+from knoi.arrays.sparse import dense, empty_rows, is_sparse
 from knoi.exceptions import InputError, InputTypeError, ModelFileError, NonFiniteError
 from knoi.kernels import Kernel, Linear, kernel_from_state
 
@@ -285,11 +285,7 @@ def require_kernel(kernel: Kernel, kinds: type[K] | tuple[type[K], ...], needs: 
 
 def output(prepared: Array, columns: int, out: Array | None = None) -> Array:
     """`out`, or a new dense array (b, columns) beside the prepared rows."""
-    if out is not None:
-        return out
-    like = prepared.data if is_sparse(prepared) else prepared
-    shape = (prepared.shape[0], columns)
-    return array_namespace(like).empty(shape, dtype=like.dtype, device=device(like))
+    return empty_rows(prepared, columns) if out is None else out
 
 
 def copy_columns(prepared: Array, columns: slice, out: Array | None) -> Array:

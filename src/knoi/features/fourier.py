@@ -10,14 +10,13 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
 from knoi.arrays.backend import Array
 from knoi.arrays.fast import cosine
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import column_means, is_sparse, product
+from knoi.arrays.sparse import column_means, empty_rows, is_sparse, product
 from knoi.exceptions import InputError
 from knoi.features.base import FeatureMap, Tensor, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
@@ -111,8 +110,7 @@ class RandomFourier(FeatureMap):
         if is_sparse(X):
             one = scipy.sparse.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
             return scipy.sparse.hstack([X, one], format="csr")
-        xp = array_namespace(X)
-        rows = xp.empty((X.shape[0], self.n_cols + 1), dtype=X.dtype, device=device(X))
+        rows = empty_rows(X, self.n_cols + 1)
         rows[:, :-1] = X
         rows[:, :-1] -= self.centre
         rows[:, -1] = 1.0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import is_sparse
+from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features.base import FeatureMap, Size, Tensor, copy_columns, output, require_kernel
 from knoi.kernels import Kernel, Linear, Polynomial
@@ -189,8 +189,7 @@ class TensorSketch(FeatureMap):
         if is_sparse(X):
             one = scipy.sparse.csr_array(np.full((X.shape[0], 1), self.constant, dtype=X.dtype))
             return scipy.sparse.hstack([X / self.kernel.decided_width, one], format="csr")
-        xp = array_namespace(X)
-        rows = xp.empty((X.shape[0], self.n_cols + 1), dtype=X.dtype, device=device(X))
+        rows = empty_rows(X, self.n_cols + 1)
         rows[:, :-1] = X
         rows[:, :-1] /= self.kernel.decided_width
         rows[:, -1] = self.constant

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array
 from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
-from knoi.arrays.sparse import is_sparse
+from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.base import FeatureMap, Tensor, output, require_kernel
 from knoi.kernels import RBF, Kernel
@@ -108,7 +108,7 @@ class Taylor(FeatureMap):
             X = X.toarray()  # narrow rows: the monomials kept ready are more
         xp = array_namespace(X)
         width = count(self.n_cols + 1, self._kept)
-        rows = xp.empty((X.shape[0], width), dtype=X.dtype, device=device(X))
+        rows = empty_rows(X, width)
         u = rows[:, 1 : self.n_cols + 1]
         u[...] = X
         self._to_widths(u, slice(0, self.n_cols))

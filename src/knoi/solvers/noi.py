@@ -316,7 +316,7 @@ def largest_curvature(
     measured on one of the size used in training, the value includes that noise.
     """
     xp = backend.xp
-    draw = generator(0, Purpose.POWER)
+    draw = generator(0, Purpose.POWER_ITERATION)
     v = backend.asarray(draw.standard_normal((rank, POWER_VECTORS)))
     largest = 0.0
     for _ in range(POWER_STEPS):
