@@ -10,6 +10,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "src" / "knoi"
+SHOWN = 6  # functions per module on the path of a fit
 
 
 def layers(_: Path | None = None) -> str:
@@ -67,7 +68,8 @@ def path_of_a_fit(_: Path | None = None) -> str:
 def _numbered(found: dict[str, list[str]]) -> Iterator[str]:
     for number, (module, functions) in enumerate(found.items(), 1):
         public = [name for name in functions if "._" not in name and not name.startswith("_")]
-        yield f"{number}. `{module}.py`: {', '.join(f'`{name}`' for name in public)}"
+        shown = ", ".join(f"`{name}`" for name in public[:SHOWN])
+        yield f"{number}. `{module}.py`: {shown}{', ...' if len(public) > SHOWN else ''}"
 
 
 TABLES = {"layers": layers, "modules": modules, "fit_path": path_of_a_fit}

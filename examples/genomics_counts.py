@@ -1,10 +1,10 @@
-"""Genomics-like counts: two sparse count matrices of the same cells, integrated without labels.
+"""Genomics: integrate two sparse count matrices of the same cells, without labels.
 
     python examples/genomics_counts.py [--cells 2000] [--genes 3000] [--peaks 4000]
 
-A synthetic stand-in for expression and accessibility measured in the same cells: cells are of 6
-types and on a gradient within each; genes and peaks respond to both; what is counted is Poisson,
-with a depth of its own in each cell, and mostly zero. Nothing is made dense but a chunk of rows.
+Synthetic data in place of expression and accessibility of the same cells: each cell has one of
+6 types and a position on a gradient; genes and peaks respond to both; counts are Poisson, mostly
+zero, with a different depth in each cell. Only a chunk of rows is ever dense.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def make_cells(n, n_genes, n_peaks, seed=0):
     """Two CSR matrices of counts, (n, genes) and (n, peaks), and the type of each cell."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, TYPES, n)
-    state = np.zeros((n, 2 * TYPES))  # which type, and where on its gradient
+    state = np.zeros((n, 2 * TYPES))  # the type, and the position on its gradient
     state[np.arange(n), kind] = 1.0
     state[np.arange(n), TYPES + kind] = rng.standard_normal(n)
     counts = []
@@ -58,24 +58,24 @@ def main(arguments=None):
 
     genes, peaks, kind = make_cells(n + 500, options.genes, options.peaks)
     share = 100 * genes.nnz / (genes.shape[0] * genes.shape[1])
-    print(f"{n} cells, {options.genes} genes ({share:.0f}% not zero), {options.peaks} peaks")
+    print(f"{n} cells, {options.genes} genes ({share:.0f}% nonzero), {options.peaks} peaks")
     X, Y = log_normalised(genes), log_normalised(peaks)
     X, X_test, Y, Y_test = X[:n], X[n:], Y[:n], Y[n:]
 
-    # A linear kernel: linear CCA of all columns, whose covariances are never formed.
+    # A linear kernel: linear CCA of all columns, without forming their covariances.
     model = NystromCCA(n_components=10, rank=300, kernel="linear", reg=1e-3, random_state=0)
     model.fit(X, Y)
     Zx, Zy = model.transform(X_test, Y_test)
     print(f"held-out cells, total correlation: {model.score(X_test, Y_test):.2f} of 10")
     test = model.permutation_test(X_test, Y_test, random_state=0)
-    print(f"components beyond chance: {(test.corrected_p_values < 0.01).sum()}")
+    print(f"significant components: {(test.corrected_p_values < 0.01).sum()}")
     found = cross_view_retrieval(Zx, Zy)
     print(f"the same cell among the 10 nearest of 500: {found.recall[10]:.2f} (chance 0.02)")
 
-    # Types learned from expression, given to cells of which only accessibility is known.
+    # Types learned from expression, assigned to cells by accessibility alone.
     knn = KNeighborsClassifier(15).fit(model.transform(X), kind[:n])
     right = (knn.predict(Zy) == kind[n:]).mean()
-    print(f"cell types carried over from genes to peaks, right: {right:.2f}")
+    print(f"accuracy of cell types, from genes to peaks: {right:.2f}")
 
 
 if __name__ == "__main__":

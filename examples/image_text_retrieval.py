@@ -1,12 +1,11 @@
-"""Image-text retrieval: find the text that belongs to an image, and the image of a text.
+"""Image-text retrieval: find the text that belongs to an image, and vice versa.
 
     python examples/image_text_retrieval.py [--rows 3000] [--words 5000]
 
-A synthetic stand-in, since real image features and captions must be downloaded: every item has a
-few of 12 topics; its image is 64 dense numbers, a nonlinear function of the topics and noise, as a
-network's features are; its text is a sparse row of word counts, each topic having words of its own.
-By how much a kernel wins here says nothing about your data; how it is done is the same. Replace
-`make_items` by your two files: "features.npy", and "words.npz" from `scipy.sparse.save_npz`.
+The data are synthetic. Every item has a few of 12 topics. Its image is a dense row of 64 numbers, a
+nonlinear function of the topics plus noise, like the features of a network. Its text is a sparse
+row of word counts, with different words for each topic. For real data, replace `make_items` by two
+files: "features.npy", and "words.npz" from `scipy.sparse.save_npz`.
 """
 
 import argparse
@@ -29,8 +28,8 @@ def make_items(n, n_words, seed=0):
     images = np.cos(2 * topics @ layer) @ rng.standard_normal((4 * PIXELS, PIXELS))
     images += 2.0 * rng.standard_normal(images.shape)
     words = rng.zipf(1.3, size=(TOPICS, 4000)) % n_words  # frequent words and rare ones
-    items, _ = np.nonzero(rng.random((n, 40)) < 0.8)  # about 32 words an item
-    weights = topics + 0.05  # and some on no topic of it
+    items, _ = np.nonzero(rng.random((n, 40)) < 0.8)  # about 32 words per item
+    weights = topics + 0.05  # and some words of other topics
     share = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
     topic = (rng.random(len(items))[:, None] > share[items]).sum(axis=1)
     word = (words[topic, rng.integers(0, 4000, len(items))] + 397 * topic) % n_words
@@ -48,12 +47,14 @@ def main(arguments=None):
     images, counts, topics = make_items(n + 500, options.words)
     texts = TfidfTransformer().fit(counts[:n]).transform(counts)  # sparse, rows of length 1
     X, Y, X_test, Y_test = images[:n], texts[:n], images[n:], texts[n:]
-    print(f"{n} images of {PIXELS} features; texts of {options.words} words, {Y.nnz / n:.0f} a row")
+    print(
+        f"{n} images of {PIXELS} features; texts of {options.words} words, {Y.nnz / n:.0f} per row"
+    )
 
     settings = {"n_components": 10, "rank": 400, "reg": 1e-3, "random_state": 0}
     model = NystromCCA(kernel=("rbf", "linear"), **settings).fit(X, Y)
     Zx, Zy = model.transform(X_test, Y_test)
-    # Linear CCA needs all columns of a view beside each other, so it gets the frequent words only.
+    # Linear CCA needs the covariance of all columns, so it gets only the frequent words.
     frequent = np.argsort(-np.asarray(counts[:n].sum(axis=0)).ravel())[:300]
     linear = LinearCCA(n_components=10, reg=1e-3).fit(X, Y[:, frequent])
     plain = linear.transform(X_test, Y_test[:, frequent])
@@ -67,9 +68,9 @@ def main(arguments=None):
 
     matches, _ = top_matches(Zx, Zy, k=3)  # (500, 3): rows of the texts, the best first
     for item in range(2):
-        asked = np.flatnonzero(topics[n + item] > 0.3)
+        own = np.flatnonzero(topics[n + item] > 0.3)
         found = [np.flatnonzero(topics[n + j] > 0.3).tolist() for j in matches[item]]
-        print(f"image {item} is about topics {asked.tolist()}; its nearest texts about {found}")
+        print(f"image {item} is about topics {own.tolist()}; its nearest texts about {found}")
 
 
 if __name__ == "__main__":

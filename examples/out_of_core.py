@@ -1,9 +1,9 @@
-"""Out of core: two files larger than the memory allowed, a run that is interrupted and resumed.
+"""Out of core: fit two files within a memory budget, with a checkpoint to resume from.
 
     python examples/out_of_core.py [--rows 20000] [--folder DIR]
 
-Writes two float32 `.npy` files piece by piece, fits KNOI to them within a memory budget with a
-checkpoint, and goes on from it. HDF5, Zarr, Parquet, CSV and .mat files work the same way:
+Writes two float32 `.npy` files in pieces, fits KNOI to them within a memory budget, and continues
+training from the checkpoint. HDF5, Zarr, Parquet, CSV and .mat files work the same way:
 `fit("views.h5:/left", "views.h5:/right")`.
 """
 
@@ -20,14 +20,16 @@ PIECE = 8192
 
 
 def write(path, source):
-    """A view into a file, a piece at a time."""
+    """Write a view to a file, one piece at a time."""
     shape = (source.n_rows, source.n_cols)
     file = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     for start in range(0, source.n_rows, PIECE):
         stop = min(start + PIECE, source.n_rows)
         file[start:stop] = source.read(start, stop)
     file.flush()
-    print(f"{path.name}: {shape[0]:,} rows of {shape[1]}, {path.stat().st_size / 2**20:.0f} MiB")
+    print(
+        f"{path.name}: {shape[0]:,} rows, {shape[1]} columns, {path.stat().st_size / 2**20:.0f} MiB"
+    )
 
 
 def main(arguments=None):
@@ -46,7 +48,7 @@ def run(folder, rows):
     kind = {"correlations": (0.9, 0.7), "nonlinear": True, "dtype": np.float32}
     for path, source in zip((left, right), two_view_sources(rows, (8, 6), **kind), strict=True):
         write(path, source)
-    # Rows the fit has not seen: the same data, drawn from another part of the stream.
+    # Held-out rows: the next 2,000 of the same data.
     x, y = two_view_sources(rows + 2000, (8, 6), **kind)
     X_test, Y_test = x.read(rows, rows + 2000), y.read(rows, rows + 2000)
 
@@ -64,7 +66,7 @@ def run(folder, rows):
     model.fit(left, right)
     print(f"KNOI, {model.n_samples_seen_:,} samples: {model.score(X_test, Y_test):.2f}")
 
-    # Later, perhaps in another process: the same parameters, but for how long to train.
+    # Later, possibly in another process: the same parameters, except for the number of epochs.
     model.set_params(epochs=2)
     model.fit(left, right, resume=True)
     print(f"resumed, {model.n_samples_seen_:,} samples: {model.score(X_test, Y_test):.2f} of 2")

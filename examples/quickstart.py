@@ -1,9 +1,9 @@
-"""Quickstart: two tables whose rows belong together; a kernel finds what linear CCA cannot.
+"""Quickstart: a kernel method finds a relation between two views that linear CCA cannot find.
 
     python examples/quickstart.py [--rows 4000]
 
-The views are synthetic: Y holds the squares of what X holds, mixed, so that nothing linear is
-shared and all there is to find is known.
+The views are synthetic: Y contains the squares of what X contains, mixed, so that the views share
+nothing linear, and the best possible correlation is known.
 """
 
 import argparse
@@ -23,16 +23,16 @@ def main(arguments=None):
     linear = LinearCCA(n_components=2).fit(X, Y)
     kernel = FourierCCA(n_components=2, rank=300, reg=1e-4, random_state=0).fit(X, Y)
 
-    print(f"total correlation there is, of any functions: {sum(views.correlations):.2f}")
-    print(f"linear CCA, pairs held out:                   {linear.score(X_test, Y_test):.2f}")
-    print(f"kernel CCA, pairs held out:                   {kernel.score(X_test, Y_test):.2f}")
+    print(f"best possible total correlation: {sum(views.correlations):.2f}")
+    print(f"linear CCA, held-out pairs:      {linear.score(X_test, Y_test):.2f}")
+    print(f"kernel CCA, held-out pairs:      {kernel.score(X_test, Y_test):.2f}")
 
     test = kernel.permutation_test(X_test, Y_test, random_state=0)
-    print(f"p-values of its components: {test.corrected_p_values.round(3)}")
+    print(f"p-values of the components: {test.corrected_p_values.round(3)}")
 
     Zx = kernel.transform(X_test)  # (1000, 2); transform_y takes Y alone
-    Y_hat = kernel.predict(X_test)  # the other view, as far as the components hold it
-    print(f"projections {Zx.shape}, the other view predicted {Y_hat.shape}")
+    Y_hat = kernel.predict(X_test)  # the other view, estimated from the components
+    print(f"projections: {Zx.shape}; predictions of the other view: {Y_hat.shape}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python examples/speech.py [--utterances 60]
 
-A synthetic stand-in for recordings such as MOCHA or the X-ray microbeam: 7 articulators move
-smoothly, their position is measured in 14 noisy columns, and the sound is 13 nonlinear functions of
-them, as cepstral coefficients are, with noise of its own. As in the literature every row is a
-window of 7 frames, and whole utterances are held out: neighbouring frames are nearly the same, so
-that random rows held out would not be held out at all.
+Synthetic data in place of recordings such as MOCHA or the X-ray microbeam: 7 articulators move
+smoothly, 14 noisy columns measure their positions, and the sound is 13 noisy nonlinear functions of
+them, like cepstral coefficients. As in the literature, every row is a window of 7 frames, and whole
+utterances are held out: neighbouring frames are nearly equal, so randomly held-out rows would not
+be independent of the training rows.
 """
 
 import argparse
@@ -64,9 +64,9 @@ def main(arguments=None):
     by_component = component_correlations(*model.transform(X_test, Y_test))
     print(f"  KNOI, by component: {by_component.round(2)}")
 
-    # At recognition time only sound is there: its projection is what a recogniser is given.
+    # At recognition time only the sound is available; its projection is the input of a recogniser.
     features = model.transform(acoustic[-1])
-    print(f"an utterance of sound alone: {acoustic[-1].shape} to {features.shape}")
+    print(f"one utterance, sound only: {acoustic[-1].shape} to {features.shape}")
 
 
 if __name__ == "__main__":

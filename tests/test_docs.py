@@ -117,6 +117,13 @@ def test_links_lead_somewhere(document):
             assert anchor in anchors(file), f"no heading for {target}"
 
 
+@pytest.mark.parametrize("name", ["docs/architecture.md", "benchmarks/README.md"])
+def test_files_that_are_named_exist(name):
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", FENCED.sub("", text_of(PROJECT / name)))
+    places = (PROJECT, PROJECT / "src", PROJECT / "src/knoi", PROJECT / "benchmarks")
+    assert [one for one in named if not any((at / one).exists() for at in places)] == []
+
+
 def test_the_site_works_from_disk(browser, tmp_path, monkeypatch):
     """Pages opened as files load nothing from the network, can be searched, and fit the screen."""
     monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")

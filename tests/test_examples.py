@@ -1,10 +1,8 @@
-"""Every script of `examples/` runs, on less data, and prints a result that makes sense."""
+"""Every script in `examples/` runs, on less data, and prints a plausible result."""
 
 import re
 import runpy
 from pathlib import Path
-
-import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
@@ -16,7 +14,7 @@ SMALL = {
 }
 
 
-def test_every_example_is_tried():
+def test_every_example_is_tested():
     assert sorted(SMALL) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
@@ -31,18 +29,12 @@ def number_after(text, output):
     return float(found)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_an_example_says_what_it_is(name):
-    script = runpy.run_path(str(EXAMPLES / f"{name}.py"))
-    assert f"python examples/{name}.py" in script["__doc__"]
-
-
 def test_quickstart(capsys):
     output = printed("quickstart", capsys)
-    there_is = number_after("of any functions:", output)
-    assert number_after("linear CCA, pairs held out:", output) < 0.2 * there_is
-    assert number_after("kernel CCA, pairs held out:", output) > 0.8 * there_is
-    assert "p-values of its components: [0.001 0.001]" in output
+    best = number_after("best possible total correlation:", output)
+    assert number_after("linear CCA, held-out pairs:", output) < 0.2 * best
+    assert number_after("kernel CCA, held-out pairs:", output) > 0.8 * best
+    assert "p-values of the components: [0.001 0.001]" in output
 
 
 def test_out_of_core(capsys, tmp_path):
@@ -69,5 +61,5 @@ def test_speech(capsys):
 
 def test_genomics_counts(capsys):
     output = printed("genomics_counts", capsys)
-    assert number_after("from genes to peaks, right:", output) > 0.8
+    assert number_after("from genes to peaks:", output) > 0.8
     assert number_after("among the 10 nearest of 500:", output) > 2 * 0.02

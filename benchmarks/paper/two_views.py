@@ -1,7 +1,7 @@
-"""The data sets of `data_sets`: pairs to train on, to tune on and to test with, ready for use.
+"""The data sets of the benchmark `data_sets`: training, tuning and test pairs.
 
-MNIST's pixels are / 255 and Wikipedia's histograms as they are; elsewhere columns are in units of
-their own and are standardised by the training rows.
+MNIST's pixels are divided by 255 and Wikipedia's histograms are used as they are; the columns of
+the others are standardised by the training rows.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def mocha(speaker="fsew0"):
         sound, articulation = (data[name].astype(np.float32) for name in ("mfcc", "ema"))
     speed = _differences(sound, utterance)
     sound = np.hstack([sound, speed, _differences(speed, utterance)])
-    X, Y = (_windows(frames, utterance) for frames in (sound, articulation))
+    X, Y = (windows(frames, utterance) for frames in (sound, articulation))
     parts = (utterance <= 360, (utterance > 360) & (utterance <= 400), utterance > 400)
     return _standardised(30, X, Y, parts)
 
@@ -99,8 +99,8 @@ DATA_SETS = {
 }
 
 
-def _windows(frames, utterance, reach=3):
-    """Each frame with its neighbours; at the edges of an utterance the frame itself fills in."""
+def windows(frames, utterance, reach=3):
+    """Each frame with its neighbours; beyond the edges of an utterance the frame itself is used."""
     here = np.arange(len(frames))
     columns = []
     for offset in range(-reach, reach + 1):
@@ -111,7 +111,7 @@ def _windows(frames, utterance, reach=3):
 
 def _differences(frames, utterance, reach=2):
     """The slope of a line through five frames, as speech recognisers take it."""
-    around = _windows(frames, utterance, reach).reshape(len(frames), 2 * reach + 1, -1)
+    around = windows(frames, utterance, reach).reshape(len(frames), 2 * reach + 1, -1)
     offsets = np.arange(-reach, reach + 1, dtype=np.float32)
     return np.einsum("t,ntd->nd", offsets / (offsets**2).sum(), around)
 
