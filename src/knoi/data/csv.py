@@ -11,7 +11,7 @@ import re
 import reprlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -88,7 +88,7 @@ def open_csv(path: Path, selector: str | None, label: str) -> RowSource:
     with wrap_parse_errors(label, "CSV"):
         layout = _read_layout(path, selector, label)
         rows = None
-        if all(_is_integer(layout.first_row[j : j + 1]) for j in layout.columns):
+        if _starts_with_integers(layout):
             with suppress(pa.ArrowInvalid):  # a later row is not an integer: convert to floats
                 rows = _convert(layout, np.dtype(np.int64), label)
         if rows is None:
@@ -109,7 +109,7 @@ def read_csv(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:
 
     A selector names a column of the first line, which is then not part of the result.
     """
-    with closing(_open_text(path)) as text:
+    with _open_text(path) as text:
         rows = [row for row in csv.reader(text, delimiter=_delimiter(path)) if row]
     column = 0
     if selector is not None:
@@ -123,7 +123,7 @@ def read_csv(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:
 def read_lines(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:
     """The lines of a text file that are not blank."""
     reject_selector(label, "a text file has no columns", selector)
-    with closing(_open_text(path)) as text:
+    with _open_text(path) as text:
         return np.array([line.strip() for line in text if line.strip()], dtype=np.str_)
 
 
@@ -183,7 +183,7 @@ def _delimiter(path: Path) -> str:
 
 def _first_rows(path: Path, delimiter: str) -> tuple[list[tuple[str, ...]], int]:
     """Up to two rows that are not blank, and the number of lines up to the end of the first."""
-    with closing(_open_text(path)) as text:
+    with _open_text(path) as text:
         reader = csv.reader(text, delimiter=delimiter)
         filled = (tuple(row) for row in reader if row)
         first = list(islice(filled, 1))
@@ -220,8 +220,12 @@ def _is_number(text: str) -> bool:
     return text.isascii() and "_" not in text
 
 
-def _is_integer(values: tuple[str, ...]) -> bool:
-    return bool(values) and values[0].strip().removeprefix("-").isdecimal()
+def _starts_with_integers(layout: _Layout) -> bool:
+    values = layout.first_row
+    return all(
+        column < len(values) and values[column].strip().removeprefix("-").isdecimal()
+        for column in layout.columns
+    )
 
 
 # The conversion.
@@ -328,7 +332,7 @@ def locate_bad_cell(layout: _Layout, label: str, first_row: int) -> InputError |
 
     The file is read once more, by Python's parser: Arrow does not say where a value is.
     """
-    with closing(_open_text(layout.path)) as text:
+    with _open_text(layout.path) as text:
         lines = islice(text, layout.n_skipped, None)
         parsed = csv.reader(lines, delimiter=layout.delimiter)
         rows = (row or [""] for row in parsed if row or layout.n_cols == 1)
