@@ -209,35 +209,26 @@ def test_the_temporary_file_is_never_left_behind(file, tmp_path, monkeypatch):
         assert len(os.listdir("/proc/self/fd")) < open_files  # closing freed the file
 
 
-def test_a_full_disk(file, monkeypatch):
-    path = file(as_text(TABLE))
-
-    def full_disk(**options):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", full_disk)
-    assert error_message(path, MemoryBudgetError) == (
-        f"X ('{path}') is converted to a temporary file of 8 bytes per number, which cannot be "
-        "written: No space left on device. Set TMPDIR to a folder with more space, or pass "
-        "a Parquet or .npy file."
-    )
-
-
-def test_a_disk_that_fills_up(file, monkeypatch):
-    path = file(as_text(TABLE))
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: _FullDisk())
-    assert "cannot be written: No space left on device." in error_message(path, MemoryBudgetError)
-
-
-class _FullDisk:
+class FullDisk:
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         return None
 
-    def write(self, data):
+    def write(self, data=None):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("make", [lambda **options: FullDisk().write(), lambda **_: FullDisk()])
+def test_a_full_disk(file, monkeypatch, make):
+    path = file(as_text(TABLE))
+    monkeypatch.setattr(tempfile, "TemporaryFile", make)
+    assert error_message(path, MemoryBudgetError) == (
+        f"X ('{path}') is converted to a temporary file of 8 bytes per number, which cannot be "
+        "written: No space left on device. Set TMPDIR to a folder with more space, or pass "
+        "a Parquet or .npy file."
+    )
 
 
 @pytest.mark.parametrize("blocks", ["one", "many"])
@@ -255,31 +246,25 @@ class TestBadCells:
         )
         assert "row 12, column 0 ('b b')" in error_message(f"{path}:b b", InputTypeError)
         np.testing.assert_array_equal(read_all(f"{path}:a")[:11, 0], TABLE[:, 0])
-
-    def test_the_first_text_in_reading_order(self, file):
+        # The first in reading order.
         path = file(as_text(COUNTS) + "1,2,3\n" * 3 + "1,2,x\ny,2,3\n")
         assert error_message(path, InputTypeError) == (
             f"X ('{path}') has the string 'x' at row 14, column 2: only numbers can be used. "
             "Encode text as numbers first, or leave it out."
         )
-
-    @pytest.mark.parametrize("text", ["True", "1_000", "1d5", "2024-01-01", "ü", "٣"])
-    def test_what_only_looks_like_a_number(self, file, text):
-        path = file(as_text(COUNTS) + f"1,2,{text}\n")
-        assert f"has the string '{text}' at row 11, column 2:" in error_message(
-            path, InputTypeError
-        )
-
-    def test_bytes_that_are_not_text(self, file):
-        path = file(as_text(COUNTS).encode() + b"1,2,\xff\n")
-        assert "has the string '\ufffd' at row 11, column 2:" in error_message(path, InputTypeError)
-
-    def test_decimal_commas(self, file):
         path = file("1,5;2,5\n" * 20)
         assert error_message(path, InputTypeError) == (
             f"X ('{path}') has the string '1,5' at row 0, column 0: only numbers can be used. "
             "Write decimals with a point, not a comma."
         )
+
+    @pytest.mark.parametrize("text", ["True", "1_000", "1d5", "ü", "٣", b"\xff"])
+    def test_what_only_looks_like_a_number(self, file, text):
+        shown = text if isinstance(text, str) else "\ufffd"
+        content = text.encode() if isinstance(text, str) else text
+        path = file(as_text(COUNTS).encode() + b"1,2," + content)
+        message = error_message(path, InputTypeError)
+        assert f"has the string '{shown}' at row 11, column 2:" in message
 
     @pytest.mark.parametrize("gap", ["", "NA", '""', " NA "])
     @pytest.mark.parametrize("number", ["4", "4.5"])
@@ -293,12 +278,13 @@ class TestBadCells:
         assert "at row 10, column 1 ('a')" in error_message(f"{path}:c,a")
         assert read_all(f"{path}:c").shape == (12, 1)
 
-    def test_a_missing_value_in_the_first_row_is_not_a_header(self, file):
-        assert "missing value at row 0, column 1:" in error_message(file("1,,3\n4,5,6\n"))
-
-    def test_a_blank_line_in_a_single_column_is_a_missing_value(self, file):
-        assert "missing value at row 1, column 0:" in error_message(file("1.5\n\n2.5\n"))
-        assert "missing value at row 2, column 0 ('x'):" in error_message(file("x\n1\n2\n\n3\n"))
+    def test_missing_values_at_the_beginning_and_in_single_columns(self, file):
+        for text, cell in [
+            ("1,,3\n4,5,6\n", "row 0, column 1:"),  # not a header
+            ("1.5\n\n2.5\n", "row 1, column 0:"),
+            ("x\n1\n2\n\n3\n", "row 2, column 0 ('x'):"),
+        ]:
+            assert f"has a missing value at {cell}" in error_message(file(text))
 
     @pytest.mark.parametrize(
         ("row", "has"), [("1,2", "2 values"), ("7", "1 value"), ("1,2,3,4", "4 values")]
@@ -311,81 +297,67 @@ class TestBadCells:
         )
         path = file("1.5,2,3\n" * 9 + row)
         assert f"row 9 has {has} but the first row has 3." in error_message(path)
-
-    def test_a_header_of_another_length(self, file):
-        path = file("a,b\n1,2,3\n")
-        assert "row 0 has 3 values but the header has 2." in error_message(path)
         path = file("a;b;c\n1;2\n")
         assert "row 0 has 2 values but the header has 3." in error_message(path)
 
 
 def test_nan_and_infinity(file, two_views):
-    path = file("a,b\n" + "1.5,2.5\n" * 5 + "1,nan\n" + "1.5,2.5\n" * 194)
-    with pytest.raises(NonFiniteError, match=r"X has NaN at row 5, column 1 \('b'\)"):
-        LinearCCA(1).fit(path, two_views[1])
-    path = file("inf,2.5\n" * 200)
-    with pytest.raises(NonFiniteError, match=r"X has inf at row 0, column 0:"):
-        LinearCCA(1).fit(path, two_views[1])
-
-
-@pytest.mark.parametrize("text", ["", "\n", "\r\n\r\n", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("name", ["view.csv", "view.tsv.gz"])
-def test_an_empty_file(file, text, name):
-    path = file(text, name)
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') is empty. Write rows of numbers to it."
-    )
-
-
-def test_a_header_alone(file):
-    path = file("a,b,c\n")
-    assert error_message(path) == (
-        f"X ('{path}') has a header of 3 columns and no rows. Write at least 1 row."
-    )
-    assert "a header of 1 column and no rows" in error_message(file("a"))
-
-
-def test_a_column_that_is_not_there(file):
-    path = file(HEADED)
-    assert error_message(f"{path}:a,z", SourceFormatError) == (
-        f"X ('{path}:a,z') has no column 'z'. Available: 'a', 'b b', 'c,d', 'e'."
-    )
-
-
-def test_a_name_that_two_columns_have(file):
-    path = file("a,b,a\n1,2,3\n")
-    assert error_message(f"{path}:a", SourceFormatError) == (
-        f"X ('{path}:a') has 2 columns called 'a'. Rename them, or select others with PATH:a,b."
-    )
-    assert read_all(f"{path}:b").tolist() == [[2]]
-
-
-def test_names_without_a_header(file):
-    path = file(as_text(TABLE))
-    assert error_message(f"{path}:a", SourceFormatError) == (
-        f"X ('{path}:a') has no header, so columns cannot be selected by name. "
-        "Write their names into the first line."
-    )
-
-
-def test_row_numbers_are_not_a_feature(file):
-    path = file(",a,b\n0,1.5,2.5\n1,2.5,3.5\n")  # what pandas writes unless told not to
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') has a first column without a name, which usually holds row numbers and is "
-        "not a feature. Select columns with PATH:a,b, or write the file without it, "
-        "e.g. with DataFrame.to_csv(index=False)."
-    )
-    assert read_all(f"{path}:a,b").tolist() == [[1.5, 2.5], [2.5, 3.5]]
+    for cell, place in [("nan", "NaN at row 5, column 1"), ("-inf", "-inf at row 5, column 1")]:
+        path = file("a,b\n" + "1.5,2.5\n" * 5 + f"1,{cell}\n" + "1.5,2.5\n" * 194)
+        with pytest.raises(NonFiniteError, match=rf"^X has {place} \('b'\)"):
+            LinearCCA(1).fit(path, two_views[1])
 
 
 @pytest.mark.parametrize(
-    "text", ["größe,b\n1,2\n".encode("latin-1"), "a,b\n1,2\n".encode("utf-16")]
+    ("text", "selector", "error", "message"),
+    [
+        ("", "", SourceFormatError, " is empty. Write rows of numbers to it."),
+        ("\r\n\r\n", "", SourceFormatError, " is empty. Write rows of numbers to it."),
+        (b"\xef\xbb\xbf", "", SourceFormatError, " is empty. Write rows of numbers to it."),
+        ("a,b\n", "", InputError, " has a header of 2 columns and no rows. Write at least 1 row."),
+        ("a", "", InputError, " has a header of 1 column and no rows. Write at least 1 row."),
+        (
+            HEADED,
+            ":a,z",
+            SourceFormatError,
+            " has no column 'z'. Available: 'a', 'b b', 'c,d', 'e'.",
+        ),
+        (
+            "a,b,a\n1,2,3\n",
+            ":a",
+            SourceFormatError,
+            " has 2 columns called 'a'. Rename them, or select others with PATH:a,b.",
+        ),
+        (
+            "1,2\n3,4\n",
+            ":a",
+            SourceFormatError,
+            " has no header, so columns cannot be selected by name. Write their names into the "
+            "first line.",
+        ),
+        (
+            ",a,b\n0,1.5,2.5\n1,2.5,3.5\n",  # as pandas writes by default
+            "",
+            SourceFormatError,
+            " has a first column without a name, which usually holds row numbers and is not a "
+            "feature. Select columns with PATH:a,b, or write the file without it, e.g. with "
+            "DataFrame.to_csv(index=False).",
+        ),
+        *(
+            (text, "", SourceFormatError, ": its first line is not UTF-8 text. Save it in UTF-8.")
+            for text in ("größe,b\n1,2\n".encode("latin-1"), "a,b\n1,2\n".encode("utf-16"))
+        ),
+    ],
 )
-def test_other_encodings(file, text):
-    path = file(text)
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}'): its first line is not UTF-8 text. Save it in UTF-8."
-    )
+@pytest.mark.parametrize("name", ["view.csv", "view.csv.gz"])
+def test_headers(file, name, text, selector, error, message):
+    path = f"{file(text, name)}{selector}"
+    assert error_message(path, error) == f"X ('{path}'){message}"
+
+
+def test_other_columns_of_such_files_can_be_selected(file):
+    path = file(",a,b,b\n0,1.5,2,2\n1,2.5,3,3\n")
+    assert read_all(f"{path}:a").tolist() == [[1.5], [2.5]]
 
 
 @pytest.mark.parametrize("kept", [0, 5, 0.5, 0.99])
@@ -394,37 +366,27 @@ def test_a_truncated_gzip(file, kept):
     path = file(as_text(table), "view.csv.gz")
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    message = error_message(path, SourceFormatError)
-    assert message.startswith(
-        f"X ('{path}') " + ("cannot be read as CSV: " if kept else "is empty")
-    )
+    expected = "cannot be read as CSV: " if kept else "is empty"
+    assert error_message(path, SourceFormatError).startswith(f"X ('{path}') {expected}")
 
 
-def test_a_gzip_that_is_not_one(file, tmp_path):
+def test_other_gzips(file, tmp_path):
     path = file(as_text(TABLE)).rename(tmp_path / "view.csv.gz")
     assert "cannot be read as CSV: Not a gzipped file" in error_message(path, SourceFormatError)
-
-
-def test_a_gzip_of_several_parts(tmp_path):
-    path = tmp_path / "view.csv.gz"
     halves = as_text(TABLE[:6]).encode(), as_text(TABLE[6:]).encode()
     path.write_bytes(b"".join(map(gzip.compress, halves)))
     np.testing.assert_array_equal(read_all(path), TABLE)
 
 
 def test_garbage(file):
-    refused = (SourceFormatError, InputError)
     for seed in range(20):
-        path = file(np.random.default_rng(seed).bytes(300))
-        with pytest.raises(refused):
-            open_view(path, "X")
+        with pytest.raises((SourceFormatError, InputError)):
+            open_view(file(np.random.default_rng(seed).bytes(300)), "X")
 
 
-def test_a_missing_library_names_the_command(file, monkeypatch):
+def test_without_pyarrow(file, monkeypatch):
     path = file(as_text(TABLE))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError) as caught:
-        open_view(path, "X")
-    assert str(caught.value) == (
+    assert error_message(path, MissingExtraError) == (
         "reading CSV needs pyarrow, which is not installed. Run: pip install 'knoi[io]'"
     )
