@@ -5,9 +5,9 @@ import pytest
 from scipy.io import loadmat
 
 from benchmarks.paper.lopez_paz import halves
+from benchmarks.paper.mnist import read_idx
 from benchmarks.paper.two_views import windows
 from knoi import LinearCCA, NystromCCA, component_correlations, total_correlation
-from knoi.datasets.digits import read_idx
 
 pytestmark = pytest.mark.shared_data
 

@@ -19,8 +19,8 @@ import time
 import numpy as np
 
 from benchmarks.harness import DATA, Results
+from benchmarks.paper.mnist import read_idx
 from knoi import FourierCCA, LinearCCA, NystromCCA, total_correlation
-from knoi.datasets.digits import read_idx
 
 PUBLISHED = {
     "fourier": {1000: 36.31, 2000: 39.56, 3000: 40.95, 4000: 41.65, 5000: 41.89, 6000: 42.06},

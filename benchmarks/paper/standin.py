@@ -21,15 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import DATA
+from benchmarks.paper.mnist import MNIST8M_INDICES, image_halves, mnist8m_standin, read_idx
 from knoi.data.pairs import RowPair
 from knoi.data.source import RowSource
-from knoi.datasets.digits import (
-    MNIST8M_INDICES,
-    DeformedImages,
-    image_halves,
-    mnist8m_standin,
-    read_idx,
-)
+from knoi.datasets.digits import DeformedImages
 from knoi.exceptions import InputError, SourceNotFoundError
 from knoi.fileio import atomic_write
 

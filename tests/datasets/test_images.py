@@ -1,20 +1,13 @@
-"""Deformed images against a transcription of the index rule, one image at a time; IDX files."""
+"""Deformed images against a transcription of the index rule, one image at a time."""
 
-import gzip
 import re
 
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from knoi.datasets import digits as images_module
-from knoi.datasets.digits import MNIST8M_INDICES, DeformedImages, mnist8m_standin, read_idx
-from knoi.exceptions import (
-    InputError,
-    InputTypeError,
-    SourceFormatError,
-    SourceNotFoundError,
-)
+from knoi.datasets.digits import DeformedImages
+from knoi.exceptions import InputError, InputTypeError
 
 SHIFTS = {
     0: "up",
@@ -128,29 +121,6 @@ def test_images_that_are_not_square():
     assert images.take(np.arange(50)).shape == (50, 20, 11)
 
 
-def test_mnist8m_standin_follows_infimnist(monkeypatch):
-    # Only 5 of the 60000 images are filled, so only those need to be differentiated.
-    train = np.zeros((60_000, 28, 28), np.uint8)
-    train[:5] = blobs(n=5, side=28)
-
-    def tangents(base, compute=images_module._tangents):
-        found = np.zeros((2, *base.shape), np.float32)
-        found[:, :5] = compute(base[:5])
-        return found
-
-    monkeypatch.setattr(images_module, "_tangents", tangents)
-    images = mnist8m_standin(train)
-    fields = naive_fields(28, seed=0)
-    indices = [10_000, 10_004, 70_000, 70_003, 130_002, 10_000 + 60_000 * 134 + 1]
-    expected = np.array([naive_image(train, i, fields, offset=10_000) for i in indices])
-    assert expected.any(axis=(1, 2)).all()
-    np.testing.assert_array_equal(images.take(indices), expected)
-    assert len(MNIST8M_INDICES) == 8_100_000
-    message = "There is no image 9999: the first image has index 10000. Pass the preceding images."
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        images.take([9_999])
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -172,60 +142,8 @@ def test_mnist8m_standin_follows_infimnist(monkeypatch):
             InputTypeError,
             "indices have dtype float64 and shape (1,). Pass a 1-D array of integers.",
         ),
-        (
-            lambda: mnist8m_standin(blobs()),
-            InputError,
-            "train_images has shape (7, 12, 12). Pass MNIST's (60000, 28, 28)",
-        ),
     ],
 )
 def test_invalid_arguments(call, error, message):
     with pytest.raises(error, match=f"^{re.escape(message)}"):
         call()
-
-
-def idx_bytes(values, code):
-    header = bytes([0, 0, code, values.ndim]) + b"".join(n.to_bytes(4) for n in values.shape)
-    return header + values.astype(values.dtype.newbyteorder(">")).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "code", "pack"),
-    [("u1", 0x08, bytes), ("u1", 0x08, gzip.compress), ("i2", 0x0B, bytes), ("f8", 0x0E, bytes)],
-)
-def test_idx_files(tmp_path, dtype, code, pack):
-    values = np.arange(24).reshape(2, 3, 4).astype(dtype)
-    path = tmp_path / "images"
-    path.write_bytes(pack(idx_bytes(values, code)))
-    found = read_idx(path)
-    assert found.dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(found, values)
-    found[0] = 0  # fresh memory
-
-
-def test_truncated_idx_files(tmp_path):
-    content = idx_bytes(np.arange(6, dtype="u1").reshape(2, 3), 0x08)
-    path = tmp_path / "images"
-    for length in range(len(content)):
-        path.write_bytes(content[:length])
-        with pytest.raises(SourceFormatError, match=f"^{re.escape(str(path))} .* Pass|Download"):
-            read_idx(path)
-
-
-def test_files_that_are_not_idx_files(tmp_path):
-    path = tmp_path / "images.gz"
-    for content, message in [
-        (b"\x89PNG", f"{path} starts with 89 50 4e 47 and is not an IDX file. Pass an IDX file"),
-        (
-            idx_bytes(np.zeros((2, 3), "u1"), 0x08)[:-1],
-            f"{path} is damaged: its shape (2, 3) takes 18 bytes, but it has 17. Download it again",
-        ),
-        (gzip.compress(bytes(900))[:-9], f"{path} is a damaged gzip file"),
-    ]:
-        path.write_bytes(content)
-        with pytest.raises(SourceFormatError, match=f"^{re.escape(message)}"):
-            read_idx(path)
-    with pytest.raises(SourceNotFoundError, match=r"^There is no file .*nothing\.gz"):
-        read_idx(tmp_path / "nothing.gz")
-    with pytest.raises(SourceFormatError, match="is a folder"):
-        read_idx(tmp_path)

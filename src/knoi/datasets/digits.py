@@ -1,17 +1,12 @@
-"""Images of digits as two views: MNIST's files, endless deformed copies, left and right halves.
+"""Handwritten digits: endless deformed copies of images, their left and right halves as two views.
 
 The index rule of the deformed copies is InfiMNIST's (Loosli, Canu and Bottou, 2007), which made
 MNIST8M. Its files of deformation fields are no longer available; the fields here are smooth noise
 drawn from a seed.
 """
 
-import gzip
-import math
-import os
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,19 +14,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, zoom
 
 from knoi.arrays.random import Purpose, generator, seed_from
-from knoi.data.source import RowSource
-from knoi.datasets.synthetic import generated_views
-from knoi.exceptions import (
-    InputError,
-    InputTypeError,
-    SourceFormatError,
-    SourceNotFoundError,
-)
+from knoi.exceptions import InputError, InputTypeError
 
 UInt8 = NDArray[np.uint8]
 Float32 = NDArray[np.float32]
-
-MNIST8M_INDICES = range(10_000, 8_110_000)
 
 _N_FIELDS = 1522
 # (down, right) in pixels, in the order of k1 mod 9
@@ -43,60 +29,9 @@ _TANGENT_SIGMA = 1.0
 # Images deformed at once: the six float32 arrays of a block stay in cache.
 _BLOCK = 256
 
-_IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 # Base digits of the test part, of 1797. Neither part has a factor in common with the period of the
 # deformations (39^2), so that each digit gets all of them.
 _N_TEST_DIGITS = 397
-
-
-def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Read an IDX file, the format of MNIST, gzipped or not.
-
-    Parameters
-    ----------
-    path : path of the file
-        Whether it is gzipped is determined by its first bytes, not by its name.
-
-    Returns
-    -------
-    array
-        In the shape and dtype of the file, in native byte order.
-    """
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise SourceNotFoundError(f"There is no file {path}. Check the path.") from None
-    except IsADirectoryError:
-        raise SourceFormatError(f"{path} is a folder. Pass the path of one IDX file.") from None
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise SourceFormatError(
-                f"{path} is a damaged gzip file ({error}). Download it again."
-            ) from error
-
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES:
-        raise SourceFormatError(
-            f"{path} starts with {content[:4].hex(' ') or 'nothing'} and is not an IDX file. "
-            "Pass an IDX file, e.g. train-images-idx3-ubyte.gz of MNIST."
-        )
-    dtype, n_dims = np.dtype(_IDX_DTYPES[content[2]]), content[3]
-    header = 4 + 4 * n_dims
-    if len(content) < header:
-        raise SourceFormatError(
-            f"{path} is truncated: its header takes {header} bytes. Download it again."
-        )
-    shape = tuple(int.from_bytes(content[at : at + 4]) for at in range(4, header, 4))
-    expected = header + math.prod(shape) * dtype.itemsize
-    if len(content) != expected:
-        raise SourceFormatError(
-            f"{path} is damaged: its shape {shape} takes {expected} bytes, but it has "
-            f"{len(content)}. Download it again."
-        )
-    values = np.frombuffer(content, dtype, offset=header).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))
 
 
 class DeformedImages:
@@ -229,35 +164,6 @@ class DeformedImages:
         return i
 
 
-def mnist8m_standin(
-    train_images: Any, test_images: Any | None = None, *, seed: int = 0
-) -> DeformedImages:
-    """A stand-in for MNIST8M made from MNIST: the same index rule, not the same pixels.
-
-    Parameters
-    ----------
-    train_images : uint8 array of shape (60000, 28, 28)
-        The training images of MNIST, e.g. by `read_idx`.
-    test_images : uint8 array of shape (10000, 28, 28), optional
-        The test images, at indices 0 to 9999; without them those are an error.
-    seed : int
-        Seed of the deformation fields, which replace InfiMNIST's.
-
-    Returns
-    -------
-    DeformedImages
-        Training image j at index 10000 + j, deformed ones from 70000 on. MNIST8M is
-        `MNIST8M_INDICES`.
-    """
-    train = _image_stack(train_images, "train_images")
-    if train.shape != (60_000, 28, 28):
-        raise InputError(
-            f"train_images has shape {train.shape}. Pass MNIST's (60000, 28, 28), on which the "
-            "index rule depends, or use DeformedImages for other images."
-        )
-    return DeformedImages(train, offset=MNIST8M_INDICES.start, preceding=test_images, seed=seed)
-
-
 def _image_stack(images: Any, name: str) -> UInt8:
     images = np.asarray(images)
     if images.dtype != np.uint8:
@@ -301,48 +207,8 @@ def _tangents(base: UInt8) -> Float32:
     return tangents
 
 
-def image_halves(
-    images: DeformedImages,
-    indices: NDArray[np.integer[Any]] | range,
-    *,
-    random_access: bool = True,
-) -> tuple[RowSource, RowSource]:
-    """The left and right halves of images as two paired sources that generate rows when read.
-
-    Rows are float32, pixels / 255; a row is a flattened half image. The left half is the narrower
-    one if the width is odd. Reading the same rows of both generates the images once.
-
-    Parameters
-    ----------
-    images : DeformedImages
-    indices : 1-D integer array or range
-        The image of each row.
-    random_access : bool, default=True
-        False lets rows be read in runs, which is faster, for indices that are already shuffled.
-    """
-    return generated_views(_Halves(images, indices), random_access=random_access)
-
-
-class _Halves:
-    """Generates the rows of `image_halves`."""
-
-    def __init__(self, images: DeformedImages, indices: NDArray[np.integer[Any]] | range) -> None:
-        height, width = images.image_shape
-        if width < 2:
-            raise InputError("Images of one column cannot be split into halves.")
-        self._images = images
-        self._indices = indices
-        self._middle = width // 2
-        self.n_rows = len(indices)
-        self.n_cols = (height * self._middle, height * (width - self._middle))
-        self.dtype = np.dtype(np.float32)
-
-    def pair(self, start: int, stop: int) -> tuple[Float32, Float32]:
-        """Rows `start:stop` of both halves."""
-        return _halves(self._images.take(self._indices[start:stop]), self._middle)
-
-
-def _halves(images: NDArray[np.uint8], middle: int) -> tuple[Float32, Float32]:
+def split_halves(images: UInt8, middle: int) -> tuple[Float32, Float32]:
+    """Columns up to `middle` and the others, flattened per image; pixels / 255."""
     left, right = (
         np.divide(half, 255, dtype=np.float32).reshape(len(images), half[0].size)
         for half in (images[:, :, :middle], images[:, :, middle:])
@@ -418,7 +284,7 @@ def endless_digits(
         images = DeformedImages(base[chosen], seed=seed)
         indices = np.arange(n)
         labels = digits.target[chosen][images.base_of(indices)].astype(np.int64)
-        parts.append((*_halves(images.take(indices), size // 2), labels))
+        parts.append((*split_halves(images.take(indices), size // 2), labels))
     (X_train, Y_train, labels_train), (X_test, Y_test, labels_test) = parts
     return EndlessDigits(X_train, Y_train, X_test, Y_test, labels_train, labels_test, (size, size))
 
