@@ -1,11 +1,11 @@
-r"""What is done to the pages of the documentation while the site is built.
+r"""Hooks of the documentation build: links out of the site, and formulas.
 
-Links out of `docs/` lead into the repository, where the site is not: their files are named instead.
+Links out of `docs/` point into the repository, which is not part of the site: they are replaced by
+the names of the files.
 
-Formulas become MathML. Pages write them as `$...$` and `$$...$$`, docstrings as those of
-scikit-learn do (`:math:`, `.. math::`). Browsers draw MathML themselves: no script, no font and no
-network is needed to read the site. The little TeX used here is translated; a command that is not
-known stops the build.
+Formulas become MathML, which browsers render without scripts, fonts or network. Pages write them as
+`$...$` and `$$...$$`, docstrings as `:math:` and `.. math::`, as in scikit-learn. Only the TeX used
+here is supported; an unknown command stops the build.
 """
 
 import posixpath
@@ -25,7 +25,7 @@ _SYMBOLS = {
 _SPACES = {",": "0.17em", ";": "0.28em", "quad": "1em", " ": "0.25em"}
 _ACCENTS = {"tilde": "~", "hat": "^", "bar": "¯"}
 _LETTERS = set("αβΔεηκλΛμφπψρσΣ∞∂")
-_LIMITS = ("\\sum", "\\prod", "\\min", "\\max")  # their index goes below where there is room
+_LIMITS = ("\\sum", "\\prod", "\\min", "\\max")  # in blocks their index goes below
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 # What pymdownx.arithmatex leaves, in its generic form.
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
@@ -113,7 +113,7 @@ class _Formula:
 
 
 def _sign(sign: str) -> str:
-    """An operator; brackets keep the size of a line, and a minus is no hyphen."""
+    """An operator; brackets do not stretch, and the minus is not a hyphen."""
     fixed = ' stretchy="false"' if sign in "()[]" else ""
     return f"<mo{fixed}>{'−' if sign == '-' else escape(sign)}</mo>"
 

@@ -22,7 +22,7 @@ DATA = Path(os.environ.get("KNOI_DATA", Path(__file__).parents[2] / "shared" / "
 PACKAGES = ("numpy", "scipy", "scikit-learn")
 
 
-# Stored results: what is there is not computed again.
+# Stored results, which are not computed again.
 
 
 class Results:

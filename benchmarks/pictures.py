@@ -25,7 +25,7 @@ from benchmarks.tables import Cell, cells_of, settings
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
-# Methods, curves and maps are told apart by colour (safe for the colour-blind) and marker.
+# Methods, curves and maps differ in colour (safe for the colour-blind) and marker.
 
 # Table 1 and Figure 1 of the KNOI paper.
 
@@ -202,7 +202,7 @@ def figure_of_curves(plt: Any, results: Path) -> Any:
 
 # Feature maps.
 
-LOWEST = 1e-7  # of the errors shown; below, nothing is told apart
+LOWEST = 1e-7  # lower limit of the errors shown
 Line = tuple[Series, str]  # what is drawn, and its label
 
 MAP_STYLES = {

@@ -1,15 +1,15 @@
-"""How near feature maps come to their kernels on real data, against the number of features M.
+"""Kernel error of feature maps on real data, against the number of features M.
 
     python -m benchmarks.features.accuracy [--only mnist rbf] [--ranks 256 2048] [--seeds 5]
 
 The error is sqrt(mean (phi(x).phi(z) - k(x, z))^2) / sqrt(mean k(x, z)^2) over all pairs of 300
-test rows, a row with itself among them; the mean over seeds, where a map has any: 5 from M = 8192
-on, up to 20 below, where they differ more and cost less; 2 for landmarks, which differ little.
-Widths are medians over 4000 training rows, which maps are fitted to as well. Everything is float64.
-The slope is that of log error against log M: -0.5 is what independent random features have.
+test rows, including each row with itself. It is the mean over seeds for random maps: 5 from M =
+8192 on, up to 20 below, where they differ more and cost less; 2 for landmarks, which differ little.
+Widths are medians over the 4000 training rows that the maps are fitted to. Everything is float64.
+The slope is that of log error against log M; independent random features have -0.5.
 
-A series of ranks is measured as a whole, and not again if all its ranks are there.
-Needs KNOI_DATA with MNIST, MOCHA and Wikipedia.
+A series of ranks is measured as a whole, and not again if all its ranks are stored. Needs KNOI_DATA
+with MNIST, MOCHA and Wikipedia.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The real data that feature maps are judged on: rows to fit them to, other rows to judge them on.
+"""The real data that feature maps are evaluated on: training rows and test rows.
 
-MNIST's pixels are / 255, Wikipedia's visual words are histograms as they are, articulation has
-columns of unit variance.
+MNIST's pixels are divided by 255, Wikipedia's visual words are unscaled histograms, and the columns
+of articulation have unit variance.
 """
 
 from functools import cache

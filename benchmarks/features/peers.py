@@ -2,13 +2,12 @@
 
     python -m benchmarks.features.peers [--only RBFSampler ...] [--ranks 1024 4096 16384]
 
-Left halves of MNIST digits, float32 and float64. Theirs as they are. Ours as `transform` of an
-estimator has it: pieces of 256 rows shared by as many threads as there are cores. Both make a new
-array each time; the best of interleaved rounds. The kernel error is that of `accuracy`, the mean
-over seeds. Ratios above 1 mean that ours is faster, or nearer to the kernel. Nystroem goes to a
-rank of 2048, PolynomialCountSketch to 4096 (its tables take 3 GB at 16,384); AdditiveChi2Sampler
-has 3 and 5 features a column whatever the ranks. Needs KNOI_DATA with MNIST; run it on a quiet
-machine.
+Left halves of MNIST digits, float32 and float64. Ours run as in `transform` of an estimator: pieces
+of 256 rows, distributed over one thread per core. Both return a new array; times are the best of
+interleaved rounds. The kernel error is that of `accuracy`, the mean over seeds. Ratios above 1 mean
+that ours is faster, or more accurate. Nystroem goes to a rank of 2048, PolynomialCountSketch to
+4096 (its tables take 3 GB at 16,384); AdditiveChi2Sampler has 3 and 5 features per column at any
+rank. Needs KNOI_DATA with MNIST, and an idle machine.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python -m benchmarks.paper.data_sets [--only mnist mocha wikipedia mfeat-fou-kar ...]
 
 Every method trains on the same rows and is evaluated on the test rows by both measures, in one run.
-KNOI gets the number of components and nothing else. The exact ones get the best of several
-regularisers, chosen by the fitted measure on rows set aside for it. Ranks are KNOI's default.
-KernelCCA runs where there are at most 3000 rows. Needs KNOI_DATA with MNIST, MOCHA, Wikipedia and
-mfeat; a data set that is not there is passed over.
+KNOI gets the number of components and nothing else. The exact methods get the best of several
+regularisers, chosen by the fitted measure on separate rows. Ranks are KNOI's default. KernelCCA
+runs for at most 3000 rows. Needs KNOI_DATA with MNIST, MOCHA, Wikipedia and mfeat; missing data
+sets are skipped.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def knoi(data, rank):
         **evaluate(model, data.test),
         "samples": model.n_samples_seen_,
         "stopped": model.stopped_,
-        "undone": int(np.sum(model.history_["rolled_back"])),
+        "rolled_back": int(np.sum(model.history_["rolled_back"])),
     }
 
 
@@ -119,7 +119,7 @@ def main():
         try:
             data = DATA_SETS[name]()
         except (FileNotFoundError, SourceNotFoundError) as error:
-            print(f"{name}: passed over, {error}")
+            print(f"{name}: skipped, {error}")
             continue
         print(f"{name}: {len(data.train[0]):,} pairs, {data.n_components} components", flush=True)
         results.cell(key, lambda: measure(data, options.rank))  # noqa: B023

@@ -1,13 +1,13 @@
-"""Learning rates of DSGD, and of KNOI as published, on a subset: the paper's way to tune.
+"""Learning rates of DSGD and of the published KNOI on a subset, as the paper tunes them.
 
     python -m benchmarks.paper.dsgd_tuning [--samples 100000] [--rank 20480]
     python -m benchmarks.paper.dsgd_tuning --at-size [--samples 1000000]
 
-One pass over 100,000 training rows of the MNIST8M stand-in, evaluated (refit) on the 20,000
-rows set aside for tuning; the test rows play no part. DSGD: every learning rate at the
-default decay, then every decay at the best rate. KNOI as published: every learning rate, to see
-where the authors' (1, in our convention) stands among them. `--at-size` runs a few of these rates
-on a million samples, to check the choice made on the subset. Needs KNOI_DATA with MNIST.
+One pass over 100,000 training rows of the MNIST8M stand-in, evaluated (refit) on the 20,000 rows
+reserved for tuning, never on the test rows. DSGD: every learning rate at the default decay, then
+every decay at the best rate. KNOI as published: every learning rate, to compare with the authors'
+(1 in our convention). `--at-size` runs a few of these rates on a million samples, to check the
+choice made on the subset. Needs KNOI_DATA with MNIST.
 """
 
 import argparse

@@ -5,13 +5,11 @@
 
 One pass over a million training pairs, streamed from disk, 50 components. As training passes
 100,000, 200,000, ... samples, its weights are turned into a model and evaluated on 20,000 held-out
-pairs by both measures. A point stands for at most that many samples: where a minibatch would cross
-the mark, the weights before it are taken; the exact number is kept beside it. Seconds are those of
-training, evaluation excluded, and of setting it up.
+pairs by both measures. A point is evaluated before the minibatch that would cross its mark, and
+stores the exact number of samples. Seconds are those of set-up and training, without evaluation.
 
-`published` is Algorithm 1 with the authors' parameters (random Fourier features, M = 20480,
-b = 2500). The others leave everything but features and rank to the defaults.
-Needs KNOI_DATA with MNIST.
+`published` is Algorithm 1 with the authors' parameters (random Fourier features, M = 20480, b =
+2500). The others have defaults for everything but features and rank. Needs KNOI_DATA with MNIST.
 """
 
 import argparse

@@ -2,15 +2,14 @@
 
     python -m benchmarks.paper.lopez_paz [--ranks 1000 2000] [--seeds 0]
 
-54,000 training and 10,000 test digits, left half against right half, 50 components, fitted
-measure: the correlation per component of held-out projections, added up.
+54,000 training and 10,000 test digits, left half against right half, 50 components, fitted measure:
+the sum over components of the correlations of held-out projections.
 
 The publication's width and regulariser are not given beside its table. All combinations of two
 widths and four regularisers were run and are kept in the result file. One of them, `COMMON`, comes
-close to both published columns at once: k = exp(-d^2 / median(d)^2), which in our
-exp(-d^2 / (2 width^2)) is width = median / sqrt(2), with reg = 1e-5. Beside it stands what a user
-gets without knowing the answer: width = median and `reg` chosen on the 6,000 training digits left
-over, never on the test digits.
+close to both published columns at once: k = exp(-d^2 / median(d)^2), which in our exp(-d^2 / (2
+width^2)) is width = median / sqrt(2), with reg = 1e-5. The other column is what a user would get:
+width = median, and `reg` chosen on the 6,000 other training digits.
 """
 
 import argparse

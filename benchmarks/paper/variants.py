@@ -1,10 +1,10 @@
-"""What each part of the accelerated solver is worth: one changed at a time.
+"""Ablation of the accelerated solver: one part changed at a time.
 
     python -m benchmarks.paper.variants [--only "no warm start" ...] [--to 200000] [--rank 4096]
 
 The MNIST8M stand-in, 50 components, kernel columns of rank 4096 unless the variant says otherwise;
-evaluated at 100,000 and 200,000 samples as in `learning_curves`. The first line is the
-default, which the others are compared with. Needs KNOI_DATA with MNIST.
+evaluated at 100,000 and 200,000 samples as in `learning_curves`. The first line is the default,
+which the others are compared with. Needs KNOI_DATA with MNIST.
 """
 
 import argparse
@@ -27,8 +27,8 @@ VARIANTS = {
     "no extra directions": {"extra_directions": 0},
     "60 extra directions": {"extra_directions": 60},
     "no averaging": {"average": False},
-    "steps do not fall": {"lr_decay": np.inf},
-    "steps fall as 2 / t": {"lr_decay": 2.0},
+    "constant learning rate": {"lr_decay": np.inf},
+    "lr_decay 2": {"lr_decay": 2.0},
     "learning rate 0.5": {"learning_rate": 0.5},
     "learning rate 2": {"learning_rate": 2.0},
     "momentum 0.9, learning rate 0.1": {"momentum": 0.9, "learning_rate": 0.1},

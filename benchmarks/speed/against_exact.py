@@ -1,12 +1,12 @@
-"""KNOI against the exact solution on the very same landmarks: time and held-out correlation.
+"""KNOI against the exact solution on the same landmarks: time and held-out correlation.
 
     python -m benchmarks.speed.against_exact [--rank 4096] [--samples 400000] [--epochs 1]
 
 Both stream the same pairs of the MNIST8M stand-in from disk, 50 components. KNOI's defaults choose
-widths and landmarks and train; its time is that of the whole fit. The closed form is given these
-landmarks and widths, and not charged for choosing them: its time is whitening, one pass for the
-moments and one solution. Its regulariser is the one of three that does best on the 20,000 held-out
-pairs, so that it is shown at its best. Ratio = exact / KNOI. Needs KNOI_DATA with MNIST.
+widths and landmarks and train; its time is that of the whole fit. The closed form gets these
+landmarks and widths, and its time excludes their selection: it is that of whitening, one pass for
+the moments and one solution. Its regulariser is the one of three that does best on the 20,000
+held-out pairs, so that it is shown at its best. Ratio = exact / KNOI. Needs KNOI_DATA with MNIST.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     python -m benchmarks.speed.feature_maps [--rank 20480] [--batch 2500] [--columns 392]
 
-Bare: sgemm of X W with as many BLAS threads as there are workers, into an array that is there.
-Ours: all features of a minibatch of one view, block after block of columns into arrays that are
-there, blocks shared by the workers, as a KNOI step makes them. Then whole steps of the published
-rule (no extra directions), from minibatches in memory, with dense and with structured frequencies.
-float32 throughout; the best of interleaved rounds; ratios are what counts.
+Bare: sgemm of X W with as many BLAS threads as workers, into an existing array. Ours: all features
+of a minibatch of one view, in blocks of columns distributed over the workers, into existing arrays,
+as in a step of KNOI. Then whole steps of the published algorithm, from minibatches in memory, with
+dense and with structured frequencies. Everything is float32; times are the best of interleaved
+rounds.
 """
 
 import argparse
@@ -33,11 +33,13 @@ def features_only(features, X, engine):
     """Fill all features of X, as `MinibatchFeatures.project` does but for the projection."""
     work = MinibatchFeatures(features, len(X), numpy_backend("float32"), keep=True)
     work.load(X)
-    prepare, blocks, rooms = features.prepare, work._blocks, work._kept
+    prepare, blocks, outputs = features.prepare, work._blocks, work._kept
 
     def fill():
         prepared = prepare(X)
-        engine.map(lambda k: features.block(prepared, blocks[k], out=rooms[k]), range(len(blocks)))
+        engine.map(
+            lambda k: features.block(prepared, blocks[k], out=outputs[k]), range(len(blocks))
+        )
 
     return fill
 
@@ -46,7 +48,7 @@ def measure_maps(options, engine):
     d, M, b = options.columns, options.rank, options.batch
     rng = np.random.default_rng(0)
     X = rng.standard_normal((b, d), dtype=np.float32)
-    W, room = rng.standard_normal((d, M), dtype=np.float32), np.empty((b, M), np.float32)
+    W, XW = rng.standard_normal((d, M), dtype=np.float32), np.empty((b, M), np.float32)
     kernel, single = RBF(d**0.5), numpy_backend("float32")
     maps = {
         "fourier": RandomFourier.fit(X, kernel, M, 0, View.X),
@@ -54,7 +56,7 @@ def measure_maps(options, engine):
         "fastfood": StructuredFourier.fit(X, kernel, M, 0, View.X, construction="fastfood"),
         "nystrom columns": KernelColumns(kernel, rng.standard_normal((M, d), dtype=np.float32)),
     }
-    tasks = {"bare": lambda: np.matmul(X, W, out=room)}
+    tasks = {"bare": lambda: np.matmul(X, W, out=XW)}
     for name, features in maps.items():
         tasks[name] = features_only(features.to(single), X, engine)
     for task in tasks.values():

@@ -1,12 +1,12 @@
-"""Seconds of whole KNOI fits as rows and rank grow sixteenfold: time is linear in both, or not.
+"""Time of whole KNOI fits as rows and rank grow by a factor of 16.
 
     python -m benchmarks.speed.linear_cost [--only published fourier nystrom]
 
 One epoch with nothing held out, minibatches of 2500 rows, from memory-mapped float32 files of 392
-columns a view, 50 components; set-up and final CCA are part of a fit. Rows: 25,000 to 400,000 at
+columns per view, 50 components; set-up and final CCA are part of a fit. Rows: 25,000 to 400,000 at
 rank 4096. Rank: 1280 to 20,480 at 50,000 rows. A growth of 1 is linear: seconds over those of the
-smallest fit, over the factor. Kernel columns (`nystrom`) invert an M x M matrix, and so cannot be
-linear in the rank; they are the faster road to a given correlation all the same.
+smallest fit, over the factor. Kernel columns (`nystrom`) invert an M x M matrix, so they are not
+linear in the rank.
 """
 
 import argparse
@@ -62,8 +62,8 @@ def seconds_of(solver, rank, files, repeats, budget):
         start = time.perf_counter()
         model.fit(*files)
         best = min(best, time.perf_counter() - start)
-    # A step that is undone takes no gradient: a time with many of them would flatter.
-    return {"seconds": best, "undone": sum(model.history_["rolled_back"])}
+    # A step that is rolled back takes no gradient, so it would make the time too short.
+    return {"seconds": best, "rolled_back": sum(model.history_["rolled_back"])}
 
 
 def main():

@@ -1,10 +1,10 @@
-"""Peak memory of a fit over its data, against the stated `memory_budget`.
+"""Peak memory of a fit beyond its data, against its `memory_budget`.
 
     python -m benchmarks.speed.memory
 
-Each fit streams two files in a child process. The number is the peak of anonymous resident
-memory during the fit minus that before it: mapped pages of the files are the data itself,
-and the kernel takes them back at will.
+Each fit streams two files in a child process. The number is the peak of anonymous resident memory
+during the fit minus that before it: mapped pages of the files are the data itself, and the kernel
+can reclaim them.
 """
 
 import argparse

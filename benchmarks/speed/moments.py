@@ -1,10 +1,10 @@
-"""How far the moments of FourierCCA are from the bare BLAS calls they need.
+"""The moments of FourierCCA against the bare BLAS calls they need.
 
     python -m benchmarks.speed.moments [--rank 4096] [--columns 392] [--rows 32768]
 
 Bare: sgemm for X W of both views, ssyrk for Sxx and Syy, sgemm for Sxy, in the chunks the fit uses,
-into arrays that are already there. Ours: the pass of a fit over the same rows, reading, features,
-means, float64 sums and all. Both use all cores. Ratio = ours / bare.
+into existing arrays. Ours: the pass of a fit over the same rows, including reading, features, means
+and float64 sums. Both use all cores. Ratio = ours / bare.
 """
 
 import argparse

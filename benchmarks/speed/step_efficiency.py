@@ -1,13 +1,13 @@
-"""How much of a training step of KNOI is the matrix products nobody can do without.
+"""A training step of KNOI against its bare matrix products.
 
     python -m benchmarks.speed.step_efficiency [--rank 20480] [--batch 2500] [--columns 392]
 
-Bare: sgemm of X W, Phi U and Phi' R for both views, into arrays that are already there, with as
-many BLAS threads as KNOI has workers. Ours: whole steps of one epoch from memory-mapped float32
-files, reading, shuffling, features, coupling and update included, by the published rule and by the
-accelerated one (no extra directions, so that the products are the same). The files were written
-just before, so that the system still has them in memory. Efficiency = bare / ours, the best of
-interleaved rounds. The parts are measured one by one on a minibatch in memory.
+Bare: sgemm of X W, Phi U and Phi' R for both views, into existing arrays, with as many BLAS threads
+as KNOI has workers. Ours: whole steps of one epoch from memory-mapped float32 files, including
+reading, shuffling, features, coupling and update, of the published and of the accelerated algorithm
+(without extra directions, so that the products are the same). The files were just written, so the
+system still has them in memory. Efficiency = bare / ours, the best of interleaved rounds. The parts
+are measured one by one on a minibatch in memory.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def bare_products(d, M, b, L):
 def epoch(fit):
     """All steps of one epoch from the files, as a function to time.
 
-    It goes on from weights that have taken steps already: the first few are not averaged.
+    It starts from weights after some steps, because the first few are not averaged.
     """
 
     def steps(run):
@@ -113,7 +113,7 @@ def reading(fit):
 
 
 def parts(fit):
-    """The parts of a step of one rule, as functions to time, on one minibatch in memory."""
+    """The parts of a step, as functions to time, on one minibatch in memory."""
     rule, weights = fit.training.update, fit.run.optimizer
     with iter(fit.stream()) as batches:
         batch = next(batches)
@@ -217,14 +217,14 @@ def main():
         lambda: measure(options),
         again=options.again,
     )
-    print(f"bare products {1e3 * cell['bare_seconds']:.0f} ms a step")
+    print(f"bare products {1e3 * cell['bare_seconds']:.0f} ms per step")
     for name, rule in cell["rules"].items():
         pieces = ", ".join(f"{part} {1e3 * s:.0f}" for part, s in rule["parts"].items())
         print(
-            f"{name}: {1e3 * rule['step_seconds']:.0f} ms a step, efficiency "
+            f"{name}: {1e3 * rule['step_seconds']:.0f} ms per step, efficiency "
             f"{rule['efficiency']:.2f}; parts in ms: {pieces}"
         )
-    print(f"reading alone, which goes on beside the steps: {1e3 * cell['read_seconds']:.1f} ms")
+    print(f"reading alone, which overlaps the steps: {1e3 * cell['read_seconds']:.1f} ms")
 
 
 if __name__ == "__main__":
