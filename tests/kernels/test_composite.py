@@ -33,16 +33,19 @@ from tests.oracles import kernels as oracle
 SUM = 0.5 * RBF(1.0) + 2 * Laplacian(4.0) + Linear()
 PRODUCT = RBF(2.0) * Chi2(3.0) * Polynomial(2.0)
 NESTED = 3 * (RBF(2.0) + Linear()) * Chi2(1.5) + Matern(2.0)
+NO_FAST_PART = Linear() + Polynomial(2.0)
 
 
 def by_hand(kernel):
-    """The pair function of the three kernels above, from the oracles."""
+    """The pair function of the kernels above, from the oracles."""
     rbf, chi2, linear = oracle.rbf, oracle.chi2, oracle.linear()
     if kernel is SUM:
         return lambda x, z: 0.5 * rbf(1.0)(x, z) + 2 * oracle.laplacian(4.0)(x, z) + linear(x, z)
     if kernel is PRODUCT:
         cubic = oracle.polynomial(2.0, 3, 1.0)
         return lambda x, z: rbf(2.0)(x, z) * chi2(3.0)(x, z) * cubic(x, z)
+    if kernel is NO_FAST_PART:
+        return lambda x, z: linear(x, z) + oracle.polynomial(2.0, 3, 1.0)(x, z)
     return lambda x, z: (
         3 * (rbf(2.0)(x, z) + linear(x, z)) * chi2(1.5)(x, z) + oracle.matern(2.0, 1.5)(x, z)
     )
@@ -53,10 +56,12 @@ def rows():
     rng = np.random.default_rng(0)
     X, Z = rng.uniform(0, 2, (9, 4)), rng.uniform(0, 2, (7, 4))
     X[2, 1] = Z[3, 0] = 0.0
+    for one in (X, Z):
+        one.setflags(write=False)
     return X, Z
 
 
-@pytest.mark.parametrize("kernel", [SUM, PRODUCT, NESTED], ids=repr)
+@pytest.mark.parametrize("kernel", [SUM, PRODUCT, NESTED, NO_FAST_PART], ids=repr)
 class TestValues:
     def test_equal_the_formula(self, backend, rows, kernel):
         X, Z = (backend.asarray(one) for one in rows)
@@ -90,26 +95,15 @@ class TestValues:
         assert single.dtype == np.float32
         np.testing.assert_allclose(single, expected, rtol=1e-4)
 
-    def test_state_survives_json(self, kernel):
-        assert kernel_from_state(json.loads(json.dumps(kernel.state_dict()))) == kernel
 
-    def test_inputs_are_unchanged(self, rows, kernel):
-        X, Z = (one.copy() for one in rows)
-        kernel(X, Z)
-        kernel.diag(X)
-        KernelColumns(kernel, Z).transform(X)
-        np.testing.assert_array_equal(X, rows[0])
-        np.testing.assert_array_equal(Z, rows[1])
-
-
-LEAVES = [RBF(1.0), RBF(), Linear(), Matern(2.0, nu=0.5), Polynomial(3.0, degree=2), ArcCosine()]
+LEAVES = [RBF(1.0), Linear(), Matern(2.0, nu=0.5), Polynomial(3.0, degree=2), ArcCosine()]
 
 
 @st.composite
 def expressions(draw, depth=3):
     """A kernel written with + and *."""
     if depth == 0 or draw(st.booleans()):
-        return draw(st.sampled_from([leaf for leaf in LEAVES if not leaf.needs_width]))
+        return draw(st.sampled_from(LEAVES))
     one, other = draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1))
     weight = draw(st.sampled_from([0.25, 1, 3.0]))
     return weight * one + other if draw(st.booleans()) else one * (weight * other)
@@ -136,8 +130,7 @@ def test_operators_act_on_values(one, other):
     for kernel in (one + other, one * other):
         assert kernel_from_state(json.loads(json.dumps(kernel.state_dict()))) == kernel
         assert hash(replace(kernel)) == hash(kernel)
-        inside = kernel.parts
-        assert not any(type(part) is type(kernel) for part in inside)
+        assert not any(type(part) is type(kernel) for part in kernel.parts)
 
 
 class TestAlgebra:
@@ -152,11 +145,9 @@ class TestAlgebra:
         assert (2 * RBF(1.0)) * (Linear() * 3.0) == expected
         assert RBF(1.0) * 1 == RBF(1.0)
 
-    @pytest.mark.parametrize("number", [np.float64(2), np.float32(2), np.int64(2), 2])
-    def test_any_kind_of_number(self, number):
-        expected = SumKernel((RBF(1.0),), (2.0,))
-        assert number * RBF(1.0) == expected
-        assert RBF(1.0) * number == expected
+    def test_any_kind_of_number(self):
+        for number in (np.float64(2), np.float32(2), np.int64(2), 2):
+            assert number * RBF(1.0) == RBF(1.0) * number == SumKernel((RBF(1.0),), (2.0,))
 
     def test_repr_is_the_expression(self):
         assert repr(0.5 * RBF(1.0) + Linear()) == "SumKernel(0.5 * RBF(width=1.0) + Linear())"

@@ -106,8 +106,10 @@ def test_the_unit_of_the_data_does_not_matter(kernel, rows):
 
 
 def test_the_fast_gaussian_is_not_used_where_it_is_inaccurate(rows):
-    found = KernelColumns(RBF(1e-7), csr(rows[1])).transform(csr(rows[0]))
-    np.testing.assert_array_equal(found, RBF(1e-7)(rows[0], rows[1]))
+    expected = RBF(1e-7)(rows[0], rows[1])
+    for landmarks in (rows[1], csr(rows[1])):
+        found = KernelColumns(RBF(1e-7), landmarks).transform(csr(rows[0]))
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_equal_rows_have_distance_0_and_close_ones_keep_their_digits():
