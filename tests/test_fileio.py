@@ -8,8 +8,11 @@ import pytest
 from knoi.fileio import atomic_write, atomic_write_text, remove_unfinished
 
 
-@pytest.mark.parametrize("failing", ["block", "fsync", "replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [("block", KeyboardInterrupt()), ("fsync", OSError("disk full")), ("replace", OSError("gone"))],
+    ids=["block", "fsync", "replace"],
+)
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, failing, error):
     path = tmp_path / "file.txt"
     atomic_write_text(path, "old")

@@ -311,10 +311,9 @@ class TestInSampleWarning:
             model = small(estimator, reg=1e-9, rank=60).fit(X, Y)
         assert abs(model.score(*self.noise(500, 5, 5, seed=1))) < 0.3
 
-    @pytest.mark.parametrize("estimator", [KernelCCA, FourierCCA])
-    def test_regularisation_and_rows_are_remedies(self, estimator):
-        small(estimator, reg=0.1).fit(*self.noise(25, 15, 12))
-        small(estimator, reg=0.01, rank=20).fit(*self.noise(500, 15, 12))
+    def test_regularisation_and_rows_are_remedies(self):
+        small(KernelCCA, reg=0.1).fit(*self.noise(25, 15, 12))
+        small(FourierCCA, reg=0.01, rank=20).fit(*self.noise(500, 15, 12))
 
     def test_a_real_relation_in_few_directions_is_no_matter(self):
         # 80 columns and 30 rows, but only three directions: that X and Y agree is a finding.
@@ -323,12 +322,6 @@ class TestInSampleWarning:
         X, Y = shared @ rng.standard_normal((3, 80)), shared @ rng.standard_normal((3, 70))
         model = LinearCCA(3).fit(X, Y)
         np.testing.assert_allclose(model.correlations_, 1.0)
-
-    def test_a_relation_that_rows_do_not_force_is_no_matter(self):
-        # As many directions as rows force one correlation of the three that are there.
-        X, Y = self.noise(27, 15, 12)
-        Y[:, :3] = X[:, :3]
-        np.testing.assert_allclose(LinearCCA(3).fit(X, Y).correlations_, 1.0)
 
     def test_a_relation_that_outweighs_the_regularisation_is_no_matter(self):
         X, Y = self.noise(30, 80, 70)
