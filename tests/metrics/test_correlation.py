@@ -107,6 +107,7 @@ def test_extreme_and_integer_values_are_handled():
     Zx, Zy = views(100, 2, 2)
     expected = canonical_correlations(Zx, Zy)
     np.testing.assert_allclose(canonical_correlations(Zx * 1e300, Zy * 1e-300), expected)
+    np.testing.assert_allclose(canonical_correlations(Zx.astype(np.longdouble), Zy), expected)
     np.testing.assert_allclose(component_correlations(Zx * 1e300, Zx * 1e-300), [1, 1])
     small = np.array([[-128, 1], [127, 3], [5, -7], [9, 100]], dtype=np.int8)
     np.testing.assert_allclose(component_correlations(small, small.astype(float)), [1, 1])

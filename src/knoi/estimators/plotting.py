@@ -51,7 +51,7 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
             name: {
                 "columns": view.features.n_cols,
                 "features": view.features.rank,
-                "kernel": None if view.features.kernel is None else repr(view.features.kernel),
+                "kernel": repr(view.features.kernel),
             }
             for name, view in (("x", projection.x), ("y", projection.y))
         },
@@ -75,8 +75,7 @@ def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
     for name, view in facts["views"].items():
         text = f"{view['columns']:,} columns → {view['features']:,} features → {L} components"
         lines.append((f"view {name.upper()}", text))
-        if view["kernel"] is not None:
-            lines.append((f"kernel {name.upper()}", view["kernel"]))
+        lines.append((f"kernel {name.upper()}", view["kernel"]))
     first = ", ".join(f"{rho:.3f}" for rho in facts["correlations"][:10])
     lines.append(("training correlations", first + (", …" if L > 10 else "")))
     total = f"{facts['total_correlation']:.2f} of {L} (training rows)"
