@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PREFIX = ".knoi-"
+_PREFIX, _SUFFIX = ".knoi-", ".tmp"
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     was. A symbolic link stays a link: the file it points to is replaced.
     """
     target = Path(os.path.realpath(path))
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=target.parent))
+    directory = Path(tempfile.mkdtemp(_SUFFIX, _PREFIX, target.parent))
     try:
         temporary = directory / target.name
         yield temporary
@@ -38,5 +38,5 @@ def atomic_write_text(path: str | Path, text: str, *, errors: str = "strict") ->
 
 def remove_unfinished(directory: str | Path) -> None:
     """Remove what `atomic_write` left in a directory when its process was killed."""
-    for path in Path(directory).glob(f"{_PREFIX}*"):
+    for path in Path(directory).glob(f"{_PREFIX}*{_SUFFIX}"):
         shutil.rmtree(path, ignore_errors=True)

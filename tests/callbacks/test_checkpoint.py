@@ -120,7 +120,7 @@ class TestDirectory:
 
     def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
         saving(tmp_path).save(state_at(3))
-        for name in (".knoi-0123/checkpoint.knoi", "notes.txt", "other.knoi"):
+        for name in (".knoi-0123.tmp/checkpoint.knoi", "notes.txt", "other.knoi"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("half")
         open_directory(tmp_path)
