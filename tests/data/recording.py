@@ -1,4 +1,4 @@
-"""A source like a file: fresh rows on each read, every read on record, its memory counted."""
+"""A source like a file that records its reads and counts the rows in memory."""
 
 import threading
 import weakref
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class RecordingSource:
-    """Serves an array as a file would; `random_access=True` lends its memory instead."""
+    """Returns copies of an array's rows as a file would; with `random_access`, views of them."""
 
     column_names = None
     sparse = False
@@ -47,6 +47,6 @@ class RecordingSource:
 
 
 def numbered(n_rows, n_cols=2, sign=1, dtype=np.float64):
-    """A table whose every value tells its row: row i is `sign * (i, i + 1/8, i + 2/8, ...)`."""
+    """A table whose row i is `sign * (i, i + 1/8, i + 2/8, ...)`."""
     table = np.arange(n_rows)[:, None] + np.arange(n_cols) / 8
     return (sign * table).astype(dtype)

@@ -29,7 +29,7 @@ def pair_of(n_rows, *, random_access=False):
 
 
 def as_kind(table, kind, path):
-    """The same table in other clothes."""
+    """The same table as another type of view."""
     if kind == "npy":
         np.save(path.with_suffix(".npy"), table)
         return path.with_suffix(".npy")
@@ -61,7 +61,7 @@ def everything(pairs):
 
 
 class TestOpening:
-    def test_reads_aligned_rows_and_tells_its_shape(self):
+    def test_reads_aligned_rows(self):
         pairs, _, _ = pair_of(10)
         assert (pairs.n_rows, pairs.n_cols, pairs.row_bytes) == (10, (2, 3), 40)
         assert rows_of(pairs.read(3, 7)) == [3, 4, 5, 6]
@@ -192,10 +192,8 @@ class TestIterating:
         with pairs.iterate(10) as chunks:
             while (chunk := next(chunks, None)) is not None:
                 assert len(chunk[0]) == 10
-                # Time enough to read too far ahead.
-                time.sleep(0.01)
-                # Dropped before the next is asked for; else three would be alive for an instant.
-                del chunk
+                time.sleep(0.01)  # enough to read too far ahead
+                del chunk  # before the next is requested: otherwise three are in memory
         assert len(x.reads) == 10
         assert x.most_alive_rows <= 20
 
@@ -246,7 +244,7 @@ class TestSplitting:
         assert sorted(together) == list(range(500))
 
     @pytest.mark.parametrize("held_out", [0, 10, 0.0, 1.0, float("nan")])
-    def test_impossible_parts(self, held_out):
+    def test_invalid_sizes(self, held_out):
         pairs, _, _ = pair_of(10)
         message = (
             f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a number "
@@ -329,7 +327,7 @@ class TestSampling:
         expected = draws * n / 60
         deviation = np.sqrt(expected * (1 - n / 60))
         assert seen.sum() == draws * n
-        # Five standard deviations; the seeds are fixed, so this passes or fails for good.
+        # Five standard deviations; the seeds are fixed.
         assert np.abs(seen - expected).max() < 5 * deviation
 
     def test_a_file_is_read_by_short_runs_in_order(self):
