@@ -16,6 +16,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.blocks import even_slices
 
 # Numbers per block of a dense result computed from sparse rows.
 _RESULT_NUMBERS = 2**20
@@ -125,11 +126,8 @@ def inner(X: Array, Z: Array) -> Array:
 def inner_blocks(X: Array, Z: Array) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield X Z' in float64 as (rows, block), each block of at most 2^20 numbers."""
     X, Z = (as_csr(rows).astype(np.float64, copy=False) for rows in (X, Z))
-    n, m = X.shape[0], Z.shape[0]
     transposed = Z.T.tocsr()  # once for all blocks: each product would convert it again
-    height = max(1, _RESULT_NUMBERS // max(1, m))
-    for start in range(0, n, height):
-        rows = slice(start, min(start + height, n))
+    for rows in even_slices(X.shape[0], _RESULT_NUMBERS // max(1, Z.shape[0])):
         yield rows, (X[rows, :] @ transposed).toarray()
 
 

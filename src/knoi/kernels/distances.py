@@ -16,6 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
+from knoi.arrays.blocks import even_slices
 from knoi.arrays.sparse import (
     as_csr,
     dense,
@@ -211,18 +212,18 @@ def fold_columns(
     return D
 
 
-def row_blocks(D: Array) -> Iterator[slice]:
+def row_blocks(D: Array) -> list[slice]:
     """Slices of the rows of D (n, m) that fit in the cache."""
     # On an accelerator blocks are larger: each call must be worth its launch.
     elements = 2**17 if str(array_api_compat.device(D)) == "cpu" else 2**24
     n, m = D.shape
-    yield from _slices(n, elements // max(1, m))
+    return even_slices(n, elements // max(1, m))
 
 
 def sum_over_shared(X: CSR, Z: CSR, term: Binary) -> Iterator[tuple[slice, Float64]]:
     """Yield sum_j term(x_j, z_j) over the columns that both rows store, as (rows, block)."""
     by_column = Z.tocsc()
-    for rows in _slices(X.shape[0], _RESULT_NUMBERS // max(1, Z.shape[0])):
+    for rows in even_slices(X.shape[0], _RESULT_NUMBERS // max(1, Z.shape[0])):
         yield rows, _sum_over_shared(X[rows, :], by_column, term)
 
 
@@ -317,9 +318,3 @@ def _largest(X: Array) -> float:
         return 0.0
     xp = array_api_compat.array_namespace(X)
     return max(float(xp.max(X)), -float(xp.min(X)))
-
-
-def _slices(n: int, height: int) -> Iterator[slice]:
-    height = max(1, height)
-    for start in range(0, n, height):
-        yield slice(start, min(start + height, n))
