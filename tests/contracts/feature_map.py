@@ -12,7 +12,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import numpy_backend, torch_backend
-from knoi.exceptions import NonFiniteError
+from knoi.exceptions import ModelFileError, NonFiniteError
 from knoi.features import FeatureMap, map_from_state
 from knoi.persistence import flatten_state, unflatten_state
 
@@ -30,60 +30,65 @@ class MapCase:
     shared: int = 0
 
 
+def sparse_rows(n, columns, per_row, seed=0):
+    """CSR rows with a few numbers in [0, 1) each."""
+    rng = np.random.default_rng(seed)
+    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
+    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+
+
 class FeatureMapContract:
-    def test_says_what_it_is(self, case):
+    def test_sizes_are_integers_and_match_the_features(self, case):
         assert case.features.n_cols == case.X.shape[1]
         assert case.features.rank == case.rank
         assert type(case.features.rank) is type(case.features.n_cols) is int
         assert case.features.scratch_per_row() >= 0
         assert case.features.transform(case.X).shape == (len(case.X), case.rank)
 
-    @pytest.mark.parametrize("largest", [1, 3, 7, 1000])
-    def test_blocks_make_the_whole(self, case, largest):
-        slices = case.features.slices(largest)
-        assert all(0 < s.stop - s.start <= largest for s in slices)
+    def test_blocks_make_the_whole(self, case):
         prepared = case.features.prepare(case.X)
-        blocks = [case.features.block(prepared, columns) for columns in slices]
         whole = case.features.transform(case.X)
-        np.testing.assert_allclose(np.hstack(blocks), whole, atol=1e-12)
+        for largest in (1, 3, 7, 1000):
+            slices = case.features.slices(largest)
+            assert all(0 < s.stop - s.start <= largest for s in slices)
+            blocks = [case.features.block(prepared, columns) for columns in slices]
+            np.testing.assert_allclose(np.hstack(blocks), whole, atol=1e-12)
 
     def test_pieces_of_rows_make_the_whole(self, case):
+        whole = case.features.transform(case.X)
         pieces = [case.features.transform(rows) for rows in np.array_split(case.X, 4)]
-        np.testing.assert_allclose(np.vstack(pieces), case.features.transform(case.X), atol=1e-12)
-
-    def test_prepared_rows_can_be_cut(self, case):
-        prepared = case.features.prepare(case.X)
-        columns = slice(0, case.rank)
+        np.testing.assert_allclose(np.vstack(pieces), whole, atol=1e-12)
+        np.testing.assert_allclose(case.features.transform(case.X[2:3]), whole[2:3], atol=1e-12)
+        prepared, columns = case.features.prepare(case.X), slice(0, case.rank)
         parts = [case.features.block(rows, columns) for rows in np.array_split(prepared, 4)]
-        np.testing.assert_allclose(np.vstack(parts), case.features.transform(case.X), atol=1e-12)
+        np.testing.assert_allclose(np.vstack(parts), whole, atol=1e-12)
 
-    def test_out_is_filled_and_returned(self, backend, case):
+    def test_out_is_filled_and_the_rows_are_left_alone(self, backend, case):
         features = case.features.to(backend)
-        X = features.prepare(backend.asarray(case.X))
+        X = backend.asarray(case.X.copy())
+        prepared = features.prepare(X)
         columns = slice(1, case.rank)
         room = backend.empty((len(case.X) + 2, case.rank - 1))
         out = room[: len(case.X), :]
-        returned = features.block(X, columns, out=out)
-        assert returned is out
-        fresh = backend.to_numpy(features.block(X, columns))
+        assert features.block(prepared, columns, out=out) is out
+        fresh = backend.to_numpy(features.block(prepared, columns))
         np.testing.assert_array_equal(backend.to_numpy(room)[: len(case.X)], fresh)
-
-    def test_leaves_the_rows_alone(self, backend, case):
-        X = backend.asarray(case.X.copy())
-        features = case.features.to(backend)
-        features.transform(X)
-        room = backend.empty((len(case.X), case.rank))
-        features.block(features.prepare(X), slice(0, case.rank), out=room)
         np.testing.assert_array_equal(backend.to_numpy(X), case.X)
+        none = features.transform(backend.asarray(case.X[:0]))
+        assert backend.to_numpy(none).shape == (0, case.rank)
 
-    def test_folded_it_projects_the_same(self, case):
+    def test_projections_agree(self, case):
         rng = np.random.default_rng(0)
         phi = case.features.transform(case.X)
         mean, weights = phi.mean(axis=0), rng.standard_normal((case.rank, 3))
-        features, centre, W = case.features.folded(mean, weights)
         expected = (phi - mean) @ weights
-        found = (features.transform(case.X) - centre) @ W
-        np.testing.assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
+        atol = 1e-9 * np.abs(expected).max()
+        features, centre, W = case.features.folded(mean, weights)
+        np.testing.assert_allclose((features.transform(case.X) - centre) @ W, expected, atol=atol)
+        for rows in (case.X, scipy.sparse.csr_array(case.X)):
+            np.testing.assert_allclose(
+                case.features.project(rows, mean, weights), expected, atol=atol
+            )
 
     def test_state_goes_round_through_a_file(self, case):
         plain, tensors = flatten_state(case.features.state_dict())
@@ -92,44 +97,39 @@ class FeatureMapContract:
         assert again.kernel == case.features.kernel
         np.testing.assert_array_equal(again.transform(case.X), case.features.transform(case.X))
 
-    @pytest.mark.parametrize("dtype", ["float32", "float64"])
-    def test_backends_agree(self, case, dtype):
-        tolerance = 1e-11 if dtype == "float64" else 2e-4
+    def test_a_damaged_state_is_refused(self, case):
+        plain, tensors = flatten_state(case.features.state_dict())
+        for name, array in tensors.items():
+            floats = array.dtype.kind == "f"
+            bad = np.full_like(array, np.nan if floats else np.iinfo(array.dtype).max)
+            for wrong in (array[None], array[..., :0], array.astype(np.complex128), bad):
+                if array.size:
+                    with pytest.raises(ModelFileError, match="is damaged: "):
+                        map_from_state(unflatten_state(plain, {**tensors, name: wrong}))
+
+    def test_backends_agree(self, case):
         expected = case.features.transform(case.X)
-        for backend in (numpy_backend(dtype), torch_backend("cpu", dtype)):
-            found = case.features.to(backend).transform(backend.asarray(case.X))
-            assert backend.to_numpy(found).dtype == np.dtype(dtype)
-            self.assert_close(backend.to_numpy(found), expected, tolerance)
-
-    def assert_close(self, found, expected, tolerance):
-        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
-
-    def test_one_row(self, case):
-        expected = case.features.transform(case.X)[2:3]
-        np.testing.assert_allclose(case.features.transform(case.X[2:3]), expected, atol=1e-12)
-
-    def test_no_rows(self, backend, case):
-        found = case.features.to(backend).transform(backend.asarray(case.X[:0]))
-        assert backend.to_numpy(found).shape == (0, case.rank)
+        for dtype, tolerance in (("float64", 1e-11), ("float32", 2e-4)):
+            for backend in (numpy_backend(dtype), torch_backend("cpu", dtype)):
+                found = case.features.to(backend).transform(backend.asarray(case.X))
+                found = backend.to_numpy(found)
+                assert found.dtype == np.dtype(dtype)
+                np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
 
     def test_sparse_rows_give_what_dense_rows_give(self, case):
         some_zeros = np.where(np.arange(case.X.size).reshape(case.X.shape) % 3 == 0, case.X, 0.0)
         some_zeros[1] = 0.0
-        found = case.features.transform(scipy.sparse.csr_array(some_zeros))
+        sparse = scipy.sparse.csr_array(some_zeros)
+        found = case.features.transform(sparse)
         assert isinstance(found, np.ndarray)
         expected = case.features.transform(some_zeros)
         np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
-
-    def test_sparse_rows_go_block_by_block_into_room(self, case):
-        sparse = scipy.sparse.csr_array(np.where(np.median(case.X) < case.X, case.X, 0.0))
         prepared = case.features.prepare(sparse)
-        whole = case.features.transform(sparse)
         for columns in case.features.slices(4):
             for rows in (slice(0, 7), slice(7, len(case.X))):
                 room = np.full((rows.stop - rows.start, columns.stop - columns.start), np.nan)
-                returned = case.features.block(prepared[rows, :], columns, out=room)
-                assert returned is room
-                np.testing.assert_allclose(room, whole[rows, columns], atol=1e-12)
+                assert case.features.block(prepared[rows, :], columns, out=room) is room
+                np.testing.assert_allclose(room, found[rows, columns], atol=1e-12)
 
     def test_a_larger_map_begins_with_the_smaller_one(self, case):
         if case.larger is None:
@@ -144,10 +144,10 @@ class FeatureMapContract:
         factor = np.linalg.norm(large) / np.linalg.norm(small)
         np.testing.assert_allclose(large, factor * small, atol=1e-12 * np.abs(large).max())
 
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    def test_refuses_rows_that_are_no_numbers(self, case, bad):
-        X = case.X.copy()
-        X[3, 0] = bad
-        for rows in (X, scipy.sparse.csr_array(X)):
-            with pytest.raises(NonFiniteError, match="hold NaN or infinite values"):
-                case.features.transform(rows)
+    def test_rows_with_nan_or_infinity_are_refused(self, case):
+        for bad in (np.nan, np.inf, -np.inf):
+            X = case.X.copy()
+            X[3, 0] = bad
+            for rows in (X, scipy.sparse.csr_array(X)):
+                with pytest.raises(NonFiniteError, match="hold NaN or infinite values"):
+                    case.features.transform(rows)

@@ -9,23 +9,17 @@ import scipy.sparse
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import Additive
 from knoi.features.additive import fit_weights
-from knoi.kernels import RBF, AdditiveChi2, Intersection
-from tests.contracts.feature_map import FeatureMapContract, MapCase
+from knoi.kernels import AdditiveChi2, Intersection
+from tests.contracts.feature_map import FeatureMapContract, MapCase, sparse_rows
 
 KERNELS = [AdditiveChi2(), Intersection()]
 
 
 def named(kernel):
     return kernel.name
-
-
-def sparse_rows(n, columns, per_row, seed=0):
-    rng = np.random.default_rng(seed)
-    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
-    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +49,7 @@ def error(features, X):
 
 
 @pytest.fixture(
-    params=[(kernel, rank) for kernel in KERNELS for rank in (5, 15, 29)],
+    params=[(KERNELS[0], 5), (KERNELS[1], 15), (KERNELS[0], 29)],
     ids=lambda param: f"{param[0].name}-{param[1]}",
     scope="module",
 )
@@ -86,10 +80,10 @@ def test_is_the_formula(rows, kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
-@pytest.mark.parametrize("n", [0, 1, 3, 6])
-def test_a_row_with_itself_is_exact(rows, kernel, n):
-    Phi = additive(rows, kernel, 5 * (2 * n + 1)).transform(rows)
-    np.testing.assert_allclose(np.sum(Phi**2, axis=1), kernel.diag(rows), rtol=1e-12)
+def test_a_row_with_itself_is_exact(rows, kernel):
+    for n in (0, 1, 3, 6):
+        Phi = additive(rows, kernel, 5 * (2 * n + 1)).transform(rows)
+        np.testing.assert_allclose(np.sum(Phi**2, axis=1), kernel.diag(rows), rtol=1e-12)
 
 
 def test_many_samples_are_those_of_the_spectrum():
@@ -118,8 +112,7 @@ def test_error_of_the_intersection_falls_faster_than_one_over_root_rank(rows):
         assert more / less > 2.5  # a random map would have 2, at four times the rank
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-@pytest.mark.parametrize("draw", ["uniform", "gamma", "dirichlet"])
+@pytest.mark.parametrize(("steps", "draw"), [(1, "uniform"), (2, "gamma"), (3, "dirichlet")])
 def test_is_better_than_scikit_learn_at_as_many_features(steps, draw):
     rng = np.random.default_rng(1)
     X = {
@@ -132,12 +125,12 @@ def test_is_better_than_scikit_learn_at_as_many_features(steps, draw):
     assert ours.shape == theirs.shape
     K, ours, theirs = AdditiveChi2()(X, X), ours @ ours.T, theirs @ theirs.T
     assert relative(distances(ours), distances(K)) < relative(distances(theirs), distances(K))
-    if steps > 1:  # one feature a column is sqrt(x) times some number
+    if steps > 1:  # one feature per column is sqrt(x) times some number
         assert relative(ours, K) < relative(theirs, K)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
+@pytest.mark.parametrize("n", [1, 5])
 def test_no_other_step_is_much_better(kernel, n):
     X = np.random.default_rng(2).gamma(0.5, size=(400, 1))
     exact = distances(kernel(X, X))
@@ -199,12 +192,3 @@ def test_refuses_a_rank_without_room_for_every_column(rows):
     )
     with pytest.raises(InputError, match=expected):
         additive(rows, AdditiveChi2(), 4)
-
-
-def test_refuses_another_kernel(rows):
-    expected = (
-        r"^additive features need the kernel 'additive_chi2' or 'intersection', not 'rbf'\. Use "
-        r"one of them, or a Nystrom approximation, which takes any kernel\.$"
-    )
-    with pytest.raises(InputTypeError, match=expected):
-        additive(rows, RBF(1.0), 25)

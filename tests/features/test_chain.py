@@ -1,22 +1,14 @@
 """Chains: exponential chi2 by RBF on additive features, and kernels of sketches."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
 
 from knoi.arrays.random import View
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features import Chain, CountSketch, Identity, RandomFourier, fit_chi2, fit_sketched
+from knoi.features import Chain, CountSketch, RandomFourier, fit_chi2, fit_sketched
 from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
 from tests.contracts.feature_map import FeatureMapContract, MapCase
-
-
-def sparse_rows(n, columns, per_row, seed=0):
-    rng = np.random.default_rng(seed)
-    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
-    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +30,6 @@ CASES = {
     "chi2": chi2,
     "chi2-of-sparse": lambda rows, rank: chi2(scipy.sparse.csr_array(rows), rank),
     "sketched": sketched,
-    "sketched-of-sparse": lambda rows, rank: sketched(scipy.sparse.csr_array(rows), rank),
-    "after-identity": lambda rows, rank: Chain(
-        Identity(12), RandomFourier.fit(rows, RBF(1.0), rank, 0, View.X), RBF(1.0)
-    ),
 }
 
 
@@ -80,22 +68,6 @@ def test_chi2_is_rbf_on_additive_features(rows):
     assert floors[4] < 1e-7  # the identity, in the limit
 
 
-def test_error_of_chi2_falls_like_one_over_root_rank(rows):
-    exact = Chi2(0.8)(rows, rows)
-
-    def error(rank):
-        squares = []
-        for seed in range(6):
-            Phi = chi2(rows, rank, seed).transform(rows)
-            squares.append(np.mean((Phi @ Phi.T - exact) ** 2))
-        return np.sqrt(np.mean(squares))
-
-    # The mean of M terms 2 cos(.) cos(.), each of variance at most 3/2, and 1 per cent that stays.
-    for rank in (64, 1024):
-        assert error(rank) < np.hypot(1.2 * np.sqrt(1.5 / rank), 0.01)
-    assert 3.0 < error(64) / error(1024) < 5.3
-
-
 @pytest.mark.parametrize("kernel", [RBF(0.7), Matern(0.7)], ids=lambda k: k.name)
 def test_error_of_sketched_features_falls_with_buckets_and_with_rank(kernel):
     X = np.random.default_rng(1).dirichlet(np.full(400, 0.05), size=40)
@@ -113,27 +85,6 @@ def test_error_of_sketched_features_falls_with_buckets_and_with_rank(kernel):
     small, large = errors(64, 64), errors(1024, 1024)
     assert (small / large > 3.0).all()
     assert (small / large < 5.3).all()
-
-
-def test_a_million_sparse_columns_are_never_a_table():
-    X = sparse_rows(64, 1_000_000, 50)
-    tracemalloc.start()
-    chain = sketched(X, 128, kernel=RBF(5.0), buckets=512)
-    Phi = chain.transform(X)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 64 * 1_000_000 * 8 / 16  # a sixteenth of the table
-    assert scipy.sparse.issparse(chain.prepare(X))
-    occur = np.unique(X.indices)
-    narrow = Chain(CountSketch(chain.first.hashes[occur], 512), chain.second, chain.kernel)
-    np.testing.assert_allclose(Phi, narrow.transform(X[:, occur].toarray()), atol=1e-12)
-
-
-def test_views_and_seeds_differ(rows):
-    one = sketched(rows, 20).transform(rows)
-    other_view = fit_sketched(rows, RBF(0.5), 20, 0, View.Y, buckets=8).transform(rows)
-    for other in (other_view, sketched(rows, 20, seed=1).transform(rows)):
-        assert np.abs(one - other).max() > 0.01
 
 
 def test_maps_must_fit_together(rows):
@@ -160,11 +111,11 @@ def test_other_kernels_are_refused(rows):
         sketched(rows, 10, kernel=Laplacian(1.0))
 
 
-@pytest.mark.parametrize("per_column", [0, 2, -1])
-def test_an_even_number_a_column_is_refused(rows, per_column):
-    expected = rf"^per_column={per_column} cannot be used: it must be odd, 1, 3"
-    with pytest.raises(InputError, match=expected):
-        chi2(rows, 10, per_column=per_column)
+def test_an_even_number_per_column_is_refused(rows):
+    for per_column in (2, -1):
+        expected = rf"^per_column={per_column} cannot be used: it must be odd, 1, 3"
+        with pytest.raises(InputError, match=expected):
+            chi2(rows, 10, per_column=per_column)
 
 
 def test_a_width_must_be_decided(rows):

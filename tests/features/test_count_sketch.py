@@ -4,20 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from knoi.arrays.random import View
-from knoi.exceptions import InputTypeError
 from knoi.features import CountSketch
 from knoi.features.sketch import HASHED_COLUMNS
-from knoi.kernels import RBF, Linear
-from tests.contracts.feature_map import FeatureMapContract, MapCase
-
-
-def sparse_rows(n, columns, per_row, seed=0):
-    rng = np.random.default_rng(seed)
-    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
-    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+from knoi.kernels import Linear
+from tests.contracts.feature_map import FeatureMapContract, MapCase, sparse_rows
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +23,14 @@ def sketch(columns, rank, seed=0, view=View.X):
     return CountSketch.fit(np.empty((0, columns)), Linear(), rank, seed, view)
 
 
-@pytest.fixture(params=[1, 7, 100], scope="module")
+@pytest.fixture(params=[7, 100], scope="module")
 def case(request, rows):
     # No `larger`: buckets of one rank are not buckets of another.
     return MapCase(sketch(30, request.param), rows, request.param)
 
 
 class TestCountSketch(FeatureMapContract):
-    def test_out_is_filled_and_returned(self, backend, case):
-        if case.rank == 1:
-            pytest.skip("there is no column after the first to ask for")
-        super().test_out_is_filled_and_returned(backend, case)
+    pass
 
 
 def test_is_the_definition(rows):
@@ -64,17 +53,6 @@ def test_inner_products_are_right_on_average_with_the_variance_said(rows):
     variance /= rank
     assert abs(found.mean() - x @ z) < 4.5 * np.sqrt(variance / seeds)
     assert found.var() == pytest.approx(variance, rel=0.15)
-
-
-def test_error_falls_like_one_over_root_rank(rows):
-    def error(rank):
-        squares = []
-        for seed in range(40):
-            Phi = sketch(30, rank, seed).transform(rows)
-            squares.append(np.mean((Phi @ Phi.T - rows @ rows.T) ** 2))
-        return np.sqrt(np.mean(squares))
-
-    assert 3.0 < error(16) / error(256) < 5.3
 
 
 def test_buckets_and_signs_are_even():
@@ -110,12 +88,3 @@ def test_a_million_columns_take_four_bytes_each_and_are_never_a_table():
     occur = np.unique(X.indices)
     narrow = CountSketch(features.hashes[occur], 512).transform(X[:, occur].toarray())
     np.testing.assert_allclose(block, narrow[:, 100:200], atol=1e-13)
-
-
-def test_refuses_another_kernel(rows):
-    expected = (
-        r"^a count sketch keeps inner products, so it needs the kernel 'linear', not 'rbf'\. For "
-        r"another kernel, chain its features to a sketch\.$"
-    )
-    with pytest.raises(InputTypeError, match=expected):
-        CountSketch.fit(rows, RBF(1.0), 10, 0, View.X)

@@ -42,31 +42,15 @@ def acute():
 # name: map, kernel, options, rank, larger rank, features they share
 CASES = {
     "sketch": (TensorSketch, CUBIC, {"sketch_size": 4}, 11, 21, 8),
-    "sketch-whole": (TensorSketch, CUBIC, {}, 11, None, 0),
     "sketch-degree-1": (TensorSketch, Polynomial(2.0, 1), {"sketch_size": 4}, 11, None, 0),
-    "sketch-degree-4": (TensorSketch, Polynomial(3.0, 4, 0.0), {"sketch_size": 5}, 11, 12, 10),
-    "sketch-one-bucket": (TensorSketch, CUBIC, {"sketch_size": 1}, 11, 12, 11),
-    "maclaurin": (RandomMaclaurin, CUBIC, {}, 11, None, 0),
     "maclaurin-two-blocks": (RandomMaclaurin, CUBIC, {}, 1100, 2100, 1024),
     "maclaurin-exact": (RandomMaclaurin, CUBIC, {"exact": "linear"}, 11, None, 0),
-    "maclaurin-linear": (RandomMaclaurin, Linear(), {}, 11, None, 0),
     "maclaurin-homogeneous": (RandomMaclaurin, Polynomial(2.0, 3, 0.0), {}, 11, None, 0),
-    "compact": (CompactMaclaurin, CUBIC, {"expansion": 4}, 11, 300, 10),
     "compact-two-groups": (CompactMaclaurin, CUBIC, {"expansion": 4}, 300, 600, 299),
     "compact-exact": (CompactMaclaurin, CUBIC, {"expansion": 4, "exact": "linear"}, 11, 40, 5),
     "spherical": (SphericalFourier, CUBIC, {}, 11, 1500, 11),
-    "spherical-orthogonal": (
-        SphericalFourier,
-        SphericalPolynomial(7, 2.0),
-        {"frequencies": "orthogonal"},
-        11,
-        30,
-        11,
-    ),
-    **{
-        f"arccosine-{order}": (ArcCosineFeatures, ArcCosine(order), {}, 11, 30, 11)
-        for order in (0, 1, 2)
-    },
+    "arccosine-0": (ArcCosineFeatures, ArcCosine(0), {}, 11, 30, 11),
+    "arccosine-2": (ArcCosineFeatures, ArcCosine(2), {}, 11, 30, 11),
 }
 
 
@@ -97,12 +81,11 @@ def rms(values):
 LAWS = {
     "sketch": (TensorSketch, CUBIC, {"sketch_size": 32}),
     "sketch-degree-1": (TensorSketch, Polynomial(2.0, 1), {"sketch_size": 8}),
-    "maclaurin": (RandomMaclaurin, CUBIC, {}),
     "maclaurin-exact": (RandomMaclaurin, CUBIC, {"exact": "linear"}),
     "maclaurin-linear": (RandomMaclaurin, Linear(), {}),
-    "compact": (CompactMaclaurin, CUBIC, {"expansion": 4}),
     "compact-exact": (CompactMaclaurin, CUBIC, {"expansion": 4, "exact": "linear"}),
-    **{f"arccosine-{order}": (ArcCosineFeatures, ArcCosine(order), {}) for order in (0, 1, 2)},
+    "arccosine-0": (ArcCosineFeatures, ArcCosine(0), {}),
+    "arccosine-2": (ArcCosineFeatures, ArcCosine(2), {}),
     "arccosine-orthogonal": (ArcCosineFeatures, ArcCosine(), {"frequencies": "orthogonal"}),
 }
 
@@ -128,7 +111,7 @@ def test_error_falls_like_one_over_root_rank(rows, law):
 
 
 class TestTensorSketch:
-    @pytest.mark.parametrize(("degree", "size"), [(1, 4), (2, 4), (2, 5), (3, 7), (3, 1)])
+    @pytest.mark.parametrize(("degree", "size"), [(1, 4), (2, 5), (3, 7), (3, 1)])
     def test_is_the_count_sketch_of_the_tensor_power(self, rows, degree, size):
         kernel = Polynomial(2.0, degree, 0.5)
         features = TensorSketch.fit(rows, kernel, size, 0, View.X, sketch_size=size)
@@ -175,10 +158,10 @@ class TestTensorSketch:
         exact = Polynomial(4.0)(gathered, gathered)
         assert rms(Phi @ Phi.T - exact) < 0.3 * rms(exact)
 
-    @pytest.mark.parametrize("size", [0, 40_000])
-    def test_refuses_sketches_that_have_no_hash(self, rows, size):
-        with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: it must be"):
-            TensorSketch.fit(rows, CUBIC, 11, 0, View.X, sketch_size=size)
+    def test_refuses_sketches_that_have_no_hash(self, rows):
+        for size in (0, 40_000):
+            with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: it must"):
+                TensorSketch.fit(rows, CUBIC, 11, 0, View.X, sketch_size=size)
 
 
 def predicted_error(kernel, rows, rank):
@@ -201,7 +184,7 @@ class TestMaclaurin:
         exact = kernel(rows, rows)
         np.testing.assert_allclose(series, exact, atol=1e-12 * np.abs(exact).max())
 
-    @pytest.mark.parametrize("kernel", [CUBIC, Polynomial(2.0, 2), Polynomial(3.0, 4, 0.5)])
+    @pytest.mark.parametrize("kernel", [CUBIC, Polynomial(3.0, 4, 0.5)])
     def test_error_is_the_predicted_one(self, rows, kernel):
         found = rms(errors(RandomMaclaurin, kernel, rows, 512, seeds=12))
         assert found == pytest.approx(predicted_error(kernel, rows, 512), rel=0.2)
@@ -230,12 +213,11 @@ class TestMaclaurin:
             other = p * np.exp(0.3 * rng.standard_normal(6))
             assert error(p) < 1.01 * error(other / other.sum())
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_every_degree_gets_its_share(self, rows, seed):
+    def test_every_degree_gets_its_share(self, rows):
         a = coefficients(CUBIC)
         a[0] = 0.0
         shares = degree_shares(a, rows / 2.0)
-        degrees = RandomMaclaurin.fit(rows, CUBIC, 2001, seed, View.X).products.degrees
+        degrees = RandomMaclaurin.fit(rows, CUBIC, 2001, 0, View.X).products.degrees
         # Independent draws would be off by 20.
         np.testing.assert_allclose(np.bincount(degrees), 2000 * shares, atol=4)
 
@@ -261,18 +243,6 @@ class TestMaclaurin:
         products = predicted_error(kernel, acute, 512) ** 2 / 8
         assert found == pytest.approx(math.sqrt(projected + products), rel=0.2)
 
-    def test_mixing_pays_at_high_degree_and_does_no_harm_at_low(self, acute):
-        def ratio(degree):
-            plain, mixed = (
-                rms(errors(kind, Polynomial(1.0, degree), acute, 512, seeds=10))
-                for kind in MACLAURIN
-            )
-            return mixed / plain
-
-        # By the variances 0.92 and 0.56.
-        assert 0.7 < ratio(2) < 1.2
-        assert ratio(5) < 0.7
-
     @pytest.mark.parametrize("kind", MACLAURIN)
     def test_refusals(self, rows, kind):
         with pytest.raises(InputTypeError, match=r"power series of x\.z, not 'rbf'\. Use 'polynom"):
@@ -287,10 +257,10 @@ class TestMaclaurin:
             with pytest.raises(InputError, match=r"has no finite, nonnegative Maclaurin coeffici"):
                 kind.fit(rows, unusable, 11, 0, View.X)
 
-    @pytest.mark.parametrize("expansion", [1, 6])
-    def test_refuses_an_expansion_without_a_hadamard_matrix(self, rows, expansion):
-        with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: it must"):
-            CompactMaclaurin.fit(rows, CUBIC, 11, 0, View.X, expansion=expansion)
+    def test_refuses_an_expansion_without_a_hadamard_matrix(self, rows):
+        for expansion in (1, 6):
+            with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: it mus"):
+                CompactMaclaurin.fit(rows, CUBIC, 11, 0, View.X, expansion=expansion)
 
 
 class TestSphericalFourier:
@@ -375,23 +345,6 @@ class TestArcCosine:
         K = Phi @ Phi.T
         assert K[0, 0] == pytest.approx(0.5)
         np.testing.assert_allclose(K[0, 1:], 0.5, atol=0.02)
-
-
-@pytest.mark.parametrize(
-    ("kind", "kernel", "text"),
-    [
-        (TensorSketch, Linear(), r"^TensorSketch needs the kernel 'polynomial', not 'linear'"),
-        (
-            SphericalFourier,
-            RBF(1.0),
-            r"'spherical_polynomial' or 'polynomial', not 'rbf'",
-        ),
-        (ArcCosineFeatures, RBF(1.0), r"^arc-cosine features need the kernel 'arccosine', not"),
-    ],
-)
-def test_other_kernels_are_refused(rows, kind, kernel, text):
-    with pytest.raises(InputTypeError, match=text):
-        kind.fit(rows, kernel, 11, 0, View.X)
 
 
 @pytest.mark.parametrize("kind", [TensorSketch, *MACLAURIN])

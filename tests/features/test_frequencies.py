@@ -55,17 +55,21 @@ def assert_smaller(small, large):
 
 # --- the contract ---------------------------------------------------------------------------
 
+# kernel, rank, columns, paired
 CASES = {
-    **{f"{rule}-{kernel.name}": (kernel, rule, 11, 5, False) for kernel, rule in ALLOWED},
-    **{f"{rule}-paired": (RBF(2.0), rule, 12, 5, True) for rule in RULES},
-    **{f"{rule}-paired-odd": (Matern(2.0), rule, 11, 5, True) for rule in RULES},
-    **{f"{rule}-one-column": (RBF(1.0), rule, 11, 1, False) for rule in RULES},
+    "iid": (RBF(2.0), 11, 5, False),
+    "iid-paired-odd": (Matern(2.0), 11, 5, True),
+    "orthogonal-paired": (Matern(2.0), 12, 5, True),
+    "orthogonal-one-column": (RBF(1.0), 11, 1, False),
+    "qmc": (Laplacian(5.0), 11, 5, False),
+    "qmc-paired-odd": (Cauchy(2.0), 11, 5, True),
 }
 
 
 @pytest.fixture(params=CASES, scope="module")
 def case(request):
-    kernel, rule, rank, d, paired = CASES[request.param]
+    kernel, rank, d, paired = CASES[request.param]
+    rule = request.param.split("-")[0]
     X = rows_of(20, d)
     features, larger = (fourier(X, kernel, size, rule, paired=paired) for size in (rank, 40))
     # Of an odd number the last is not paired, but would be in a larger map.
@@ -80,8 +84,9 @@ class TestEveryRule(FeatureMapContract):
 
 
 @pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
-@pytest.mark.parametrize(("d", "rank", "paired"), [(1, 16, False), (2, 15, True), (3, 16, False)])
-def test_inner_products_are_unbiased(kernel, rule, rank, paired, d):
+@both_pairings
+def test_inner_products_are_unbiased(kernel, rule, paired):
+    d, rank = (2, 15) if paired else (3, 16)
     X, Z, seeds = rows_of(4, d), rows_of(3, d, 1), 200
     exact = kernel(X, Z)
     found = np.empty((seeds, *exact.shape))
@@ -92,7 +97,7 @@ def test_inner_products_are_unbiased(kernel, rule, rank, paired, d):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("d", [1, 2, 7])
+@pytest.mark.parametrize("d", [1, 7])
 def test_every_frequency_has_the_distribution_of_the_kernel(rule, d):
     # One frequency a seed, at several places of a block: these are independent of each other.
     W = np.stack([draw_frequencies(RBF(2.0), d, 9, s, View.X, rule)[0] for s in range(200)])
@@ -104,17 +109,9 @@ def test_every_frequency_has_the_distribution_of_the_kernel(rule, d):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_lengths_are_those_of_the_kernel(rule):
-    kernel = Matern(0.5, nu=1.5)
-    W, _ = draw_frequencies(kernel, 6, 3000, 0, View.X, rule)
-    lengths = np.linalg.norm(W, axis=0)
-    # |w|^2 width^2 / d of a t distribution with 2 nu degrees of freedom is F(d, 2 nu).
-    assert stats.kstest(lengths**2 * 0.25 / 6, stats.f(6, 3).cdf).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
 @both_pairings
-def test_a_larger_draw_begins_with_a_smaller_one(kernel, rule, paired):
+def test_a_larger_draw_begins_with_a_smaller_one(rule, paired):
+    kernel = Matern(2.0)
     # Below, at, across and beyond the size of the blocks that are drawn at a time.
     W, phases = draw_frequencies(kernel, 5, 2500, 0, View.X, rule, paired=paired)
     for m in (1, 7, DRAW_BLOCK - 1, DRAW_BLOCK, DRAW_BLOCK + 1, 2100):
@@ -161,11 +158,10 @@ def test_iid_is_what_the_kernel_draws_block_by_block():
 # --- orthogonal -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", [RBF(2.0), Matern(2.0)], ids=repr)
-@pytest.mark.parametrize("d", [1, 2, 5, 600])
-def test_directions_are_orthogonal_set_by_set(kernel, d):
+@pytest.mark.parametrize("d", [1, 2, 600])
+def test_directions_are_orthogonal_set_by_set(d):
     m = 2 * d + d // 2 + 1
-    W, _ = draw_frequencies(kernel, d, m, 0, View.X, "orthogonal")
+    W, _ = draw_frequencies(Matern(2.0), d, m, 0, View.X, "orthogonal")
     directions = W / np.linalg.norm(W, axis=0)
     for start in range(0, m, d):
         one = directions[:, start : start + d]
@@ -192,13 +188,12 @@ def test_lengths_of_a_set_are_independent():
     assert np.abs(correlations).max() < 4.5 / np.sqrt(len(lengths))
 
 
-@pytest.mark.parametrize("kernel", [Laplacian(5.0), Cauchy(2.0)], ids=repr)
-def test_orthogonal_refuses_a_kernel_that_is_not_isotropic(kernel):
+def test_orthogonal_refuses_a_kernel_that_is_not_isotropic():
     with pytest.raises(InputError) as raised:
-        fourier(rows_of(5, 3), kernel, 10, "orthogonal")
+        fourier(rows_of(5, 3), Laplacian(5.0), 10, "orthogonal")
     assert str(raised.value) == (
         "frequencies='orthogonal' needs an isotropic kernel: the spectral measure of the "
-        f"{kernel.name} kernel is not invariant under rotation. Use frequencies='qmc' or 'iid' "
+        "laplacian kernel is not invariant under rotation. Use frequencies='qmc' or 'iid' "
         "with it, or the kernel 'rbf' or 'matern'."
     )
 
@@ -213,27 +208,11 @@ def test_the_sequence_is_spread_evenly():
         np.testing.assert_array_equal(np.sort(np.floor(256 * u)), np.arange(256))
 
 
-def test_phases_must_be_part_of_the_sequence():
-    X, kernel = rows_of(20, 2), RBF(1.5)
-    exact = kernel(X, X)
-    own, other = [], []
-    for seed in range(30):
-        features = fourier(X, kernel, 512, "qmc", seed)
-        independent = np.random.default_rng(seed).uniform(0, 2 * np.pi, 512)
-        for phases, errors in ((features.phases, own), (independent, other)):
-            Phi = np.sqrt(2 / 512) * np.cos((X - X.mean(0)) @ features.W + phases)
-            errors.append(np.mean((Phi @ Phi.T - exact) ** 2))
-    assert_smaller(own, np.array(other) / 4)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "paired", "d"), [(RBF(1.0), False, 21201), (Matern(1.0), True, 21201)]
-)
-def test_more_columns_than_the_sequence_has_are_refused(kernel, paired, d):
+def test_more_columns_than_the_sequence_has_are_refused():
     with pytest.raises(InputError) as raised:
-        fourier(np.zeros((1, d)), kernel, 10, "qmc", paired=paired)
+        fourier(np.zeros((1, 21201)), RBF(1.0), 10, "qmc")
     assert str(raised.value) == (
-        f"frequencies='qmc' with {d} columns takes 21202 coordinates of a Sobol sequence, but "
+        "frequencies='qmc' with 21201 columns takes 21202 coordinates of a Sobol sequence, but "
         "there are only 21201. Use frequencies='iid', or 'orthogonal' with an isotropic kernel, "
         "'rbf' or 'matern'."
     )
@@ -252,22 +231,18 @@ def test_an_unknown_rule_is_refused():
 
 
 @pytest.mark.parametrize(("kernel", "rule"), BETTER, ids=repr)
-@both_pairings
-def test_error_is_smaller_than_with_independent_frequencies(kernel, rule, paired):
-    X = rows_of(20, 8)
+def test_error_is_smaller_than_with_independent_frequencies(kernel, rule):
+    X, paired = rows_of(20, 8), kernel.isotropic
     kernel = kernel.with_width(1.5 * kernel.width)  # values away from 0 at 8 columns
-    # The noise of independent phases hides part of what orthogonal frequencies gain.
-    seeds = 400 if rule == "orthogonal" and not paired else 100
     independent, better = (
-        squared_errors(X, kernel, 128, which, seeds, paired) for which in ("iid", rule)
+        squared_errors(X, kernel, 128, which, 100, paired) for which in ("iid", rule)
     )
     assert_smaller(better, independent)
 
 
-@pytest.mark.parametrize(("kernel", "rule"), BETTER, ids=repr)
-@both_pairings
-def test_error_falls_at_least_like_one_over_root_rank(kernel, rule, paired):
-    X = rows_of(20, 5)
+@pytest.mark.parametrize(("kernel", "rule"), ALLOWED, ids=repr)
+def test_error_falls_at_least_like_one_over_root_rank(kernel, rule):
+    X, paired = rows_of(20, 5), rule != "iid"
     few, many = (
         np.sqrt(squared_errors(X, kernel, rank, rule, 20, paired).mean()) for rank in (64, 1024)
     )
@@ -288,10 +263,9 @@ def test_in_one_dimension_qmc_falls_faster():
 # --- sparse rows ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_sparse_rows_stay_sparse(rule):
+def test_sparse_rows_stay_sparse():
     X = scipy.sparse.random_array((50, 30), density=0.1, format="csr", rng=np.random.default_rng(0))
-    features = fourier(X, RBF(2.0), 20, rule)
+    features = fourier(X, RBF(2.0), 20, "orthogonal")
     np.testing.assert_allclose(features.centre, X.toarray().mean(axis=0), atol=1e-15)
     prepared = features.prepare(X)
     assert scipy.sparse.issparse(prepared)
@@ -330,15 +304,3 @@ def test_many_columns_are_never_made_dense():
         tracemalloc.stop()
     assert found.shape == (b, 2)
     assert peak < 8 * b * d / 50
-
-
-def test_drawing_few_frequencies_of_many_columns_takes_little_memory():
-    d = 20_000
-    tracemalloc.start()
-    try:
-        W, _ = draw_frequencies(RBF(1.0), d, 2, 0, View.X)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert W.shape == (d, 2)
-    assert peak < 8 * d * DRAW_BLOCK / 5  # a fifth of the block that is drawn

@@ -10,10 +10,9 @@ import scipy.sparse
 
 from knoi import KNOI, NystromCCA
 from knoi.arrays.random import View
-from knoi.data.pairs import PairSource
 from knoi.datasets.synthetic import generated_views
 from knoi.exceptions import InputError, NonFiniteError
-from knoi.features import KernelColumns, Nystrom
+from knoi.features import Nystrom
 from knoi.features.landmarks import (
     Selection,
     distant_rows,
@@ -77,9 +76,8 @@ def error(kernel, rows, Z):
 
 class TestPivotedCholesky:
     @pytest.mark.parametrize("naive", [incomplete_cholesky, partial_gram_schmidt])
-    @pytest.mark.parametrize("n", [60, 300])  # one block, and many
-    def test_is_known_under_three_names(self, naive, n):
-        X = np.random.default_rng(0).standard_normal((n, 5))
+    def test_is_known_under_three_names(self, naive):
+        X = np.random.default_rng(0).standard_normal((300, 5))
         kernel = Polynomial(width=2.0)  # a diagonal that is not constant: the first pivot is told
         pivots, G = pivoted_cholesky(X, kernel, 40)
         expected, approximation = naive(kernel(X, X), 40)
@@ -88,7 +86,7 @@ class TestPivotedCholesky:
 
     @pytest.mark.parametrize("width", [0.5, 8.0])
     def test_beyond_a_block_every_pivot_is_the_worst_explained(self, width):
-        # Clusters: what is foreseen from the worst rows now is often wrong a few pivots later.
+        # Clusters: what is predicted from the worst rows now is often wrong a few pivots later.
         X, _ = unequal_clusters()
         kernel = RBF(width)
         pivots, G = pivoted_cholesky(X, kernel, 300)
@@ -99,15 +97,6 @@ class TestPivotedCholesky:
             left = np.maximum(left - G[:, m] ** 2, 0.0)
         assert len(set(pivots)) == len(pivots)
         np.testing.assert_allclose((G @ G.T)[pivots], kernel(X[pivots], X), atol=1e-9)
-
-    def test_explains_more_than_uniform(self, rows):
-        kernel = RBF(6.0)  # a spectrum that decays: what greed is good for
-        greedy = error(
-            kernel, rows, select_landmarks(rows, kernel, 15, 0, View.X, "pivoted_cholesky")
-        )
-        for seed in range(5):
-            uniform = select_landmarks(rows, kernel, 15, seed, View.X, "uniform")
-            assert greedy <= error(kernel, rows, uniform)
 
 
 @pytest.mark.parametrize("method", ["pivoted_cholesky", "randomly_pivoted_cholesky"])
@@ -231,15 +220,14 @@ class TestEveryRule:
             assert not np.array_equal(one, select_landmarks(rows, RBF(2.0), 9, seed, view, method))
 
     @every_rule
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-    def test_duplicate_rows_never_give_nan(self, rows, method, dtype):
-        few = np.repeat(rows[:6], 10, axis=0).astype(dtype)
+    def test_duplicate_rows_never_give_nan(self, rows, method):
+        few = np.repeat(rows[:6], 10, axis=0).astype(np.float32)
         Z = select_landmarks(few, RBF(2.0), 20, 0, View.X, method)
         features = Nystrom.fit(Z, RBF(2.0))
         assert features.rank <= 6
-        assert np.isfinite(features.transform(rows.astype(dtype))).all()
+        assert np.isfinite(features.transform(rows.astype(np.float32))).all()
 
-    @every_rule
+    @pytest.mark.parametrize("method", ["kmeans", "leverage"])
     def test_histograms_stay_histograms(self, method):
         counts = np.random.default_rng(0).poisson(0.3, (200, 6)).astype(np.float64)
         features = Nystrom.fit(
@@ -295,24 +283,12 @@ def sparse():
 
 class TestSparseRows:
     @every_rule
-    @pytest.mark.parametrize("kernel", [RBF(1.5), Linear()], ids=lambda k: k.name)
-    def test_landmarks_are_those_of_dense_rows(self, sparse, method, kernel):
+    def test_landmarks_are_those_of_dense_rows(self, sparse, method):
+        kernel = RBF(1.5)
         found = select_landmarks(sparse, kernel, 20, 0, View.X, method)
         assert isinstance(found, scipy.sparse.csr_array)
         dense = select_landmarks(sparse.toarray(), kernel, 20, 0, View.X, method)
         np.testing.assert_allclose(found.toarray(), dense, atol=1e-12)
-
-    def test_a_million_columns_are_never_dense(self):
-        # 200 rows of a million columns would be 1.6 GB.
-        rng = np.random.default_rng(0)
-        columns = rng.integers(1_000_000, size=(200, 5))
-        X = scipy.sparse.csr_array(
-            (np.ones(1000), columns.ravel(), np.arange(0, 1001, 5)), shape=(200, 1_000_000)
-        )
-        for method in ("uniform", "kmeans++"):
-            found = select_landmarks(X, RBF(2.0), 50, 0, View.X, method)
-            assert isinstance(found, scipy.sparse.csr_array)
-            assert found.shape == (50, 1_000_000)
 
 
 def cut(table, edges):
@@ -320,7 +296,7 @@ def cut(table, edges):
 
 
 class TestStreams:
-    @pytest.mark.parametrize("n", [1, 70, 499, 500, 600])
+    @pytest.mark.parametrize("n", [1, 70, 600])
     def test_a_reservoir_does_not_depend_on_the_cut(self, n):
         table = np.arange(1000.0).reshape(500, 2)
         whole = reservoir([table], n, 3, View.X)
@@ -343,12 +319,6 @@ class TestStreams:
         assert (np.abs(groups - 4000) < 4.5 * np.sqrt(4000)).all()
         assert groups.sum() == 300 * seeds
 
-    def test_views_and_seeds_differ(self):
-        table = np.arange(500.0).reshape(-1, 1)
-        one = reservoir([table], 20, 0, View.X)
-        for seed, view in ((0, View.Y), (1, View.X)):
-            assert not np.array_equal(one, reservoir([table], 20, seed, view))
-
     def test_memory_does_not_grow_with_the_stream(self):
         def chunks():
             buffer = np.empty((100, 50))  # reused, as a reader may
@@ -365,7 +335,7 @@ class TestStreams:
         whole = reservoir([np.arange(40_000.0)[:, None]], 100, 0, View.X)
         np.testing.assert_array_equal(found[:, :1], whole)
 
-    @every_rule
+    @pytest.mark.parametrize("method", ["uniform", "kmeans", "leverage"])
     def test_landmarks_of_a_stream_are_those_of_its_sample(self, method):
         X, _ = unequal_clusters()
         edges = range(64, 1000, 64)
@@ -381,15 +351,6 @@ class TestStreams:
         X, _ = unequal_clusters()
         found = landmarks_from_chunks([X], RBF(3.0), 20, 0, View.X)
         np.testing.assert_array_equal(found, reservoir([X], 20, 0, View.X))
-
-    def test_makes_a_map_for_an_estimator(self):
-        X, Y = paired_clusters()
-        with PairSource.open(X, Y) as pairs, pairs.iterate(100) as chunks:
-            x = (x for x, _ in chunks)
-            Z = landmarks_from_chunks(x, RBF(3.0), 30, 0, View.X, "kmeans++")
-        model = small_knoi("uniform")
-        model.approximation = (KernelColumns(RBF(3.0), Z), "nystrom")
-        assert np.isfinite(model.fit(X, Y).score(X, Y))
 
     def test_integers_are_computed_with_as_numbers(self):
         table = np.arange(400).reshape(-1, 2).astype(np.uint8)
@@ -497,10 +458,18 @@ def by_chance(make):
     return np.mean([make("uniform", seed).fit(X, Y).score(X, Y) for seed in range(3)])
 
 
-@every_rule
-@pytest.mark.parametrize("source", ["file", "generated"])
-@pytest.mark.parametrize("make", [small_nystrom, small_knoi])
-def test_every_rule_works_from_every_source(clustered, views, method, source, make, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "source", "make"),
+    [
+        ("uniform", "file", small_nystrom),
+        ("kmeans", "generated", small_nystrom),
+        ("kmeans++", "file", small_knoi),
+        ("pivoted_cholesky", "generated", small_knoi),
+        ("randomly_pivoted_cholesky", "file", small_nystrom),
+        ("leverage", "generated", small_knoi),
+    ],
+)
+def test_every_rule_works_in_an_estimator(clustered, views, method, source, make, monkeypatch):
     # Fewer than there are rows: candidates are read from here and there.
     monkeypatch.setattr("knoi.features.landmarks._LEAST_CANDIDATES", 600)
     one, two = (make(method).fit(*views[source]) for _ in range(2))

@@ -1,18 +1,13 @@
-from typing import get_args
-
 import numpy as np
 import pytest
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.exceptions import InputTypeError, ModelFileError
+from knoi.exceptions import ModelFileError
 from knoi.features import Identity, KernelColumns, Nystrom, RandomFourier, map_from_state
-from knoi.features.landmarks import Selection, select_landmarks
-from knoi.kernels import RBF, Cauchy, Chi2, Laplacian, Linear, Matern, Polynomial
+from knoi.features.landmarks import select_landmarks
+from knoi.kernels import RBF, Chi2, Laplacian, Matern, Polynomial
 from tests.contracts.feature_map import FeatureMapContract, MapCase
-
-STATIONARY = [RBF(2.0), Laplacian(6.0), Cauchy(2.0), Matern(2.0)]
-SELECTIONS = get_args(Selection)
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +27,7 @@ def nystrom(rows, kernel=RBF(2.0), rank=11, method="uniform", seed=0):  # noqa: 
 
 MAPS = {
     "identity": (lambda rows: Identity(5), 5),
-    **{
-        f"fourier-{kernel.name}": (lambda rows, k=kernel: fourier(rows, k), 11)
-        for kernel in STATIONARY
-    },
-    "fourier-paired": (lambda rows: fourier(rows, rank=12, paired=True), 12),
-    "fourier-paired-odd": (lambda rows: fourier(rows, rank=11, paired=True), 11),
-    **{
-        f"nystrom-{method}": (lambda rows, m=method: nystrom(rows, method=m), 11)
-        for method in SELECTIONS
-    },
+    "nystrom": (lambda rows: nystrom(rows, method="kmeans"), 11),
     "nystrom-polynomial": (lambda rows: nystrom(rows, Polynomial(width=2.0)), 11),
     "nystrom-duplicates": (
         lambda rows: Nystrom.fit(np.vstack([rows[:8], rows[:4]]), RBF(2.0)),
@@ -72,24 +58,6 @@ def test_a_map_of_an_unknown_kind_is_refused():
 
 
 class TestRandomFourier:
-    @pytest.mark.parametrize("kernel", STATIONARY, ids=lambda k: k.name)
-    @pytest.mark.parametrize("paired", [False, True])
-    def test_error_falls_like_one_over_root_rank(self, rows, kernel, paired):
-        exact = kernel(rows, rows)
-
-        def error(rank):
-            squares = []
-            for seed in range(6):
-                Phi = fourier(rows, kernel, rank, seed, paired=paired).transform(rows)
-                squares.append(np.mean((Phi @ Phi.T - exact) ** 2))
-            return np.sqrt(np.mean(squares))
-
-        # The mean of M terms 2 cos(.) cos(.), each of variance at most 3/2.
-        for rank in (64, 1024):
-            assert error(rank) < 1.2 * np.sqrt(1.5 / rank)
-        # Sixteen times the rank, a quarter of the error.
-        assert 3.0 < error(64) / error(1024) < 5.3
-
     def test_paired_features_have_unit_length(self, rows):
         Phi = fourier(rows, rank=40, paired=True).transform(rows)
         np.testing.assert_allclose((Phi**2).sum(1), 1.0, atol=1e-12)
@@ -100,48 +68,22 @@ class TestRandomFourier:
         expected = np.sqrt(2 / 30) * np.cos((rows - c) @ W + b)
         np.testing.assert_allclose(features.transform(rows), expected, atol=1e-12)
 
-    @pytest.mark.parametrize("paired", [False, True])
-    def test_a_larger_map_extends_a_smaller_one(self, rows, paired):
-        # Below, across and beyond the size of the blocks that are drawn at a time.
-        large = fourier(rows, rank=3000, paired=paired)
-        for rank in (10, 1024, 1500):
-            small = fourier(rows, rank=rank, paired=paired)
-            np.testing.assert_array_equal(small.W, large.W[:, :rank])
-            np.testing.assert_array_equal(small.phases, large.phases[:rank])
-
-    def test_views_seeds_and_blocks_differ(self, rows):
-        one = fourier(rows, rank=2048)
-        other_view = fourier(rows, rank=2048, view=View.Y)
-        other_seed = fourier(rows, rank=2048, seed=1)
-        for other in (other_view.W, other_seed.W, np.roll(one.W, 1024, axis=1)):
-            assert np.abs(one.W - other).min() > 0
-        np.testing.assert_array_equal(fourier(rows, rank=2048).W, one.W)
-
-    @pytest.mark.parametrize("paired", [False, True])
-    def test_far_from_the_origin_float32_keeps_its_digits(self, rows, paired):
+    def test_far_from_the_origin_float32_keeps_its_digits(self, rows):
         # Rows that float32 holds exactly after the shift, so that only the map can lose digits.
         near = np.round(rows * 64) / 64
         far = near + 1e4
         single = numpy_backend("float32")
-        features = fourier(far.astype(np.float32), rank=50, paired=paired).to(single)
+        features = fourier(far.astype(np.float32), rank=50, paired=True).to(single)
         # The centre rounds in float32 and turns the phases by that much; no more may be lost.
         turned = near - (features.centre.astype(np.float64) - 1e4)
-        argument = turned @ fourier(near, rank=50, paired=paired).W + features.phases
+        argument = turned @ fourier(near, rank=50, paired=True).W + features.phases
         np.testing.assert_allclose(
             features.transform(far.astype(np.float32)), 0.2 * np.cos(argument), atol=1e-6
         )
 
-    def test_refuses_a_kernel_without_a_spectrum(self, rows):
-        expected = (
-            r"^random Fourier features need a stationary kernel, not 'linear'\. Use 'rbf', "
-            r"'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel"
-        )
-        with pytest.raises(InputTypeError, match=expected):
-            fourier(rows, Linear())
-
 
 class TestNystrom:
-    @pytest.mark.parametrize("kernel", [*STATIONARY, Linear(), Polynomial(width=2.0)])
+    @pytest.mark.parametrize("kernel", [Laplacian(6.0), Polynomial(width=2.0)])
     def test_reproduces_the_kernel_on_its_landmarks(self, rows, kernel):
         features = nystrom(rows, kernel, 20)
         Z = features.columns.landmarks
@@ -149,7 +91,7 @@ class TestNystrom:
         exact = kernel(rows, Z)
         np.testing.assert_allclose(Phi @ Psi.T, exact, atol=1e-7 * np.abs(exact).max())
 
-    @pytest.mark.parametrize("kernel", [*STATIONARY, Chi2(1.0)], ids=lambda k: k.name)
+    @pytest.mark.parametrize("kernel", [Matern(2.0), Chi2(1.0)], ids=lambda k: k.name)
     def test_with_all_points_it_is_the_kernel(self, rows, kernel):
         positive = np.abs(rows)
         Phi = Nystrom.fit(positive, kernel).transform(positive)
@@ -166,12 +108,7 @@ class TestNystrom:
             Phi @ Phi.T, plain @ plain.T, atol=1e-8 if dtype == np.float64 else 1e-3
         )
 
-    def test_identical_landmarks_are_one(self, rows):
-        features = Nystrom.fit(np.repeat(rows[:1], 5, axis=0), RBF(1.0))
-        assert features.rank == 1
-        assert np.isfinite(features.transform(rows)).all()
-
-    @pytest.mark.parametrize("method", SELECTIONS)
+    @pytest.mark.parametrize("method", ["uniform", "kmeans"])
     def test_far_from_the_origin_float32_keeps_its_digits(self, rows, method):
         near = np.round(rows * 64) / 64
         far = (near + 1e4).astype(np.float32)

@@ -1,7 +1,5 @@
 """Structured frequencies: the same kernel as dense ones, from signs and Hadamard transforms."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -9,10 +7,10 @@ from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.fast import PAIRED_RUN
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import RandomFourier
 from knoi.features.structured import StructuredFourier
-from knoi.kernels import RBF, Cauchy, Laplacian, Matern, Polynomial
+from knoi.kernels import RBF, Laplacian, Matern
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 CONSTRUCTIONS = ["hadamard", "fastfood"]
@@ -33,8 +31,7 @@ class TestContract(FeatureMapContract):
         params=[
             ("hadamard", True, 5),
             ("hadamard", False, 300),
-            ("fastfood", True, 300),
-            ("fastfood", False, 1),
+            ("fastfood", True, 1),
         ],
         ids=str,
     )
@@ -49,20 +46,21 @@ class TestContract(FeatureMapContract):
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-@pytest.mark.parametrize("columns", [slice(0, 256), slice(0, 700), slice(256, 512), slice(5, 690)])
-def test_compiled_and_plain_give_the_same_numbers(construction, columns, monkeypatch):
+def test_compiled_and_plain_give_the_same_numbers(construction, monkeypatch):
     X = rows_of(30, 7).astype(np.float32)
     paired = construction == "hadamard"
     features = structured(X, construction=construction, paired=paired)
     features = features.to(numpy_backend("float32"))
     assert fast.compiled() is not None
-    found = features.block(features.prepare(X), columns)
+    several = [slice(0, 256), slice(0, 700), slice(256, 512), slice(5, 690)]
+    found = [features.block(features.prepare(X), columns) for columns in several]
     monkeypatch.setattr(fast, "compiled", lambda: None)
-    plain = features.block(features.prepare(X), columns)
-    np.testing.assert_allclose(found, plain, atol=1e-5 * np.abs(plain).max())
+    for columns, one in zip(several, found, strict=True):
+        plain = features.block(features.prepare(X), columns)
+        np.testing.assert_allclose(one, plain, atol=1e-5 * np.abs(plain).max())
 
 
-@pytest.mark.parametrize("size_of", [(7, 256), (300, 512), (600, 1024), (1100, 2048)])
+@pytest.mark.parametrize("size_of", [(7, 256), (1100, 2048)])
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_every_size_is_the_formula(size_of, construction):
     d, size = size_of
@@ -83,9 +81,8 @@ def test_every_size_is_the_formula(size_of, construction):
     np.testing.assert_allclose(single.transform(X.astype(np.float32)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 8, 100, 256])
+@pytest.mark.parametrize(("d", "kernel"), [(1, RBF), (3, Matern), (256, RBF)])
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-@pytest.mark.parametrize("kernel", [RBF, Matern])
 def test_is_unbiased(d, construction, kernel):
     X = rows_of(12, d)
     kernel = kernel(d**0.5)
@@ -98,10 +95,9 @@ def test_is_unbiased(d, construction, kernel):
     assert (np.abs(np.mean(found, axis=0) - exact) < 4.5 * error).all()
 
 
-@pytest.mark.parametrize("d", [2, 30, 300])
-def test_hadamard_is_no_worse_than_independent_frequencies(d):
-    X = rows_of(40, d)
-    kernel = RBF(d**0.5)
+def test_hadamard_is_no_worse_than_independent_frequencies():
+    X = rows_of(40, 30)
+    kernel = RBF(30**0.5)
     exact = kernel(X, X)
 
     def errors(fit):
@@ -155,29 +151,21 @@ def test_lengths_are_those_of_the_spectral_measure():
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-@pytest.mark.parametrize("kernel", [Laplacian(1.0), Cauchy(1.0)], ids=lambda k: k.name)
-def test_refuses_kernels_that_know_their_axes(construction, kernel):
+def test_refuses_kernels_that_are_not_isotropic(construction):
     expected = (
         rf"^'{construction}' features need an isotropic kernel: the spectral measure of the "
-        rf"{kernel.name} kernel is not invariant under rotation\. Use 'fourier' or 'qmc' with it, "
+        r"laplacian kernel is not invariant under rotation\. Use 'fourier' or 'qmc' with it, "
         r"or the kernel 'rbf' or 'matern'\.$"
     )
     with pytest.raises(InputError, match=expected):
-        structured(rows_of(5, 3), kernel, construction=construction)
+        structured(rows_of(5, 3), Laplacian(1.0), construction=construction)
 
 
-def test_refuses_kernels_without_frequencies():
-    with pytest.raises(InputTypeError, match="need a stationary kernel, not 'polynomial'"):
-        structured(rows_of(5, 3), Polynomial(width=1.0))
-
-
-@pytest.mark.parametrize("largest", [100, 512, 600])
-def test_slices_are_whole_blocks_where_they_can_be(largest):
+def test_slices_are_whole_blocks_where_they_can_be():
     features = structured(rows_of(5, 3), rank=1000)
-    slices = features.slices(largest)
-    assert slices[0].start == 0
-    assert slices[-1].stop == 1000
-    assert all(a.stop == b.start for a, b in pairwise(slices))
-    assert all(s.stop - s.start <= largest for s in slices)
-    if largest >= features.grain:
-        assert all(s.start % features.grain == 0 for s in slices)
+    for largest in (100, 512, 600):
+        slices = features.slices(largest)
+        assert [*range(1000)] == [i for s in slices for i in range(s.start, s.stop)]
+        assert all(s.stop - s.start <= largest for s in slices)
+        if largest >= features.grain:
+            assert all(s.start % features.grain == 0 for s in slices)

@@ -10,16 +10,10 @@ import scipy.sparse
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import Taylor
-from knoi.kernels import RBF, Laplacian
-from tests.contracts.feature_map import FeatureMapContract, MapCase
-
-
-def sparse_rows(n, columns, per_row, seed=0):
-    rng = np.random.default_rng(seed)
-    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
-    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+from knoi.kernels import RBF
+from tests.contracts.feature_map import FeatureMapContract, MapCase, sparse_rows
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +33,7 @@ def off_centre(columns, degree, width=2.0):
 
 CASES = {
     "degree-1": lambda rows: (taylor(rows, 6), 6),
-    "degree-2": lambda rows: (taylor(rows, 21), 21),
     "degree-3": lambda rows: (taylor(rows, 60), 56),
-    "degree-2-of-sparse": lambda rows: (taylor(scipy.sparse.csr_array(rows), 21), 21),
     "degree-4-of-sparse": lambda rows: (taylor(scipy.sparse.csr_array(rows), 130), 126),
 }
 
@@ -68,20 +60,18 @@ def enumerated(X, centre, width, degree):
     return np.exp(-0.5 * (U**2).sum(1))[:, None] * monomials / np.sqrt(factorials)
 
 
-@pytest.mark.parametrize(("columns", "degree"), [(1, 12), (2, 9), (3, 5), (5, 1), (5, 4)])
 @pytest.mark.parametrize("kept", [0, 12, 8192])
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
-def test_is_the_enumeration_however_much_is_kept_ready(
-    rows, columns, degree, kept, make, monkeypatch
-):
+def test_is_the_enumeration_however_much_is_kept_ready(rows, kept, make, monkeypatch):
     monkeypatch.setattr("knoi.features.taylor.KEPT", kept)
     monkeypatch.setattr("knoi.features.taylor.TILE", 32)  # several tiles of sparse rows
-    X = np.where(rows > 0.5, rows, 0.0)[:, :columns]
-    for centre in (np.zeros(columns), X.mean(0)):
-        features = Taylor(RBF(1.5), degree, centre)
-        wanted = enumerated(X, centre, 1.5, degree)
-        assert features.rank == wanted.shape[1]
-        np.testing.assert_allclose(features.transform(make(X)), wanted, rtol=1e-12, atol=1e-14)
+    for columns, degree in [(1, 12), (2, 9), (3, 5), (5, 1), (5, 4)]:
+        X = np.where(rows > 0.5, rows, 0.0)[:, :columns]
+        for centre in (np.zeros(columns), X.mean(0)):
+            features = Taylor(RBF(1.5), degree, centre)
+            wanted = enumerated(X, centre, 1.5, degree)
+            assert features.rank == wanted.shape[1]
+            np.testing.assert_allclose(features.transform(make(X)), wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_the_error_keeps_to_the_bound_and_comes_near_it():
@@ -98,21 +88,6 @@ def test_the_error_keeps_to_the_bound_and_comes_near_it():
         error = 1.0 - np.sum(off_centre(4, degree).transform(near) ** 2)
         bound = 0.1 ** (2 * degree + 2) / math.factorial(degree + 1)
         assert 0.95 * bound < error <= bound
-
-
-def test_the_error_vanishes_as_the_degree_grows(rows):
-    exact = RBF(2.0)(rows, rows)
-    errors = []
-    for rank in (6, 56, 252, 3003):  # degrees 1, 3, 5, 10
-        Phi = taylor(rows, rank).transform(rows)
-        errors.append(np.sqrt(np.mean((Phi @ Phi.T - exact) ** 2)))
-    assert errors[0] > 5 * errors[1] > 25 * errors[2]
-    assert errors[3] < 1e-4 * errors[0]
-
-
-def test_a_higher_degree_begins_with_the_lower_one(rows):
-    small, large = taylor(rows, 56), taylor(rows, 126)
-    np.testing.assert_allclose(large.transform(rows)[:, :56], small.transform(rows), rtol=1e-13)
 
 
 def test_takes_the_largest_degree_that_fits(rows):
@@ -135,14 +110,13 @@ def test_the_centre_is_the_mean_of_dense_rows_and_0_of_sparse_ones(rows):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
-@pytest.mark.parametrize("degree", [1, 2, 7])
-@pytest.mark.parametrize("width", [1e-2, 1e-6])  # rows beyond any number, in widths
-def test_rows_beyond_all_bounds_have_no_features(rows, dtype, make, degree, width):
+def test_rows_beyond_all_bounds_have_no_features(rows, dtype, make):
     X = rows.astype(dtype)
     X[3] *= np.finfo(dtype).max / 1e3
     X[4] *= 1e4
-    for centre in (np.zeros(5), np.ones(5)):
-        features = Taylor(RBF(width), degree, centre).to(numpy_backend(dtype))
+    # In these widths the rows exceed every number.
+    for degree, width, centre in itertools.product((1, 2, 7), (1e-2, 1e-6), (0.0, 1.0)):
+        features = Taylor(RBF(width), degree, np.full(5, centre)).to(numpy_backend(dtype))
         Phi = features.transform(make(X))
         assert Phi.dtype == dtype
         assert (Phi[3:5] == 0).all()
@@ -166,26 +140,6 @@ def test_a_block_of_half_a_million_features_touches_no_others():
     assert np.count_nonzero(block) > 0
 
 
-@pytest.mark.parametrize("centred", [False, True])
-def test_a_million_sparse_columns_are_never_a_table(centred):
-    X = sparse_rows(32, 1_000_000, 10)
-    centre = np.zeros(X.shape[1])
-    centre[:3] = centred
-    features = Taylor(RBF(2.0), 1, centre)
-    column = int(X.indices[0])
-    columns = slice(column, column + 512)  # feature j + 1 is column j
-    tracemalloc.start()
-    block = features.block(features.prepare(X), columns)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 32 * 1_000_000 * 8 / 4
-    U = (X[:, columns.start - 1 : columns.stop - 1].toarray() - centre[columns.start - 1]) / 2.0
-    # Only the first three columns of the centre are not 0.
-    left = X[:, :3].toarray()
-    squares = (X.multiply(X).sum(1) - (left**2).sum(1) + ((left - centre[:3]) ** 2).sum(1)) / 4.0
-    np.testing.assert_allclose(block, np.exp(-0.5 * squares)[:, None] * U, rtol=1e-12, atol=1e-15)
-
-
 def test_entries_stored_twice_count_as_their_sum():
     data, indices = np.array([0.25, 0.75, 0.5]), np.array([1, 1, 2])
     stored = scipy.sparse.csr_array((data, indices, np.array([0, 3])), shape=(1, 3))
@@ -202,12 +156,3 @@ def test_refuses_a_rank_without_room_for_degree_1(rows):
     )
     with pytest.raises(InputError, match=expected):
         taylor(rows, 5)
-
-
-def test_refuses_another_kernel(rows):
-    expected = (
-        r"^Taylor features need the kernel 'rbf', not 'laplacian'\. Use it, or a "
-        r"Nystrom approximation, which takes any kernel\.$"
-    )
-    with pytest.raises(InputTypeError, match=expected):
-        Taylor.fit(rows, Laplacian(1.0), 100, 0, View.X)

@@ -59,14 +59,7 @@ class Additive(FeatureMap):
     step: float  # L
 
     @classmethod
-    def fit(
-        cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
-        kernel: Kernel,
-        rank: int,
-        seed: int,
-        view: View,
-    ) -> Self:
+    def fit(cls, sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> Self:
         """As many features per column as `rank` allows, 1, 3, 5, ... 257; no draw, no seed.
 
         The sample gives the number of columns and is checked for negative values.

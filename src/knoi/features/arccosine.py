@@ -24,7 +24,7 @@ class ArcCosineFeatures(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,

@@ -41,7 +41,7 @@ class Tensor:
 
     shape: tuple[str, ...]
     dtype: str = "float"  # "float": the precision of the map; else an integer dtype
-    stored: str | None = None  # integer dtype in the state, of floats that are whole numbers
+    signs: bool = False  # floats -1 and 1, which the state has as int8
     below: str | None = None  # integers are indices below this dimension ...
     signed: bool = False  # ... or, with a negative sign, i as -i - 1
     optional: bool = False  # may be empty
@@ -69,7 +69,7 @@ class Stored:
             for name, mark in _marks(type(self)).items()
             for value in _parts(getattr(self, name))
             if isinstance(value, Stored)
-            or (isinstance(mark, Tensor) and mark.dtype == "float" and not mark.stored)
+            or (isinstance(mark, Tensor) and mark.dtype == "float" and not mark.signs)
         ]
         return np.result_type(*dtypes) if dtypes else np.dtype(np.float32)
 
@@ -86,8 +86,8 @@ class Stored:
         state: dict[str, Any] = {"kind": self.kind} if self.kind else {}
         for name, mark in _marks(type(self)).items():
             value = getattr(self, name)
-            if isinstance(mark, Tensor) and mark.stored:
-                state[name] = np.asarray(value, dtype=mark.stored)
+            if isinstance(mark, Tensor) and mark.signs:
+                state[name] = np.asarray(value, dtype=np.int8)
             elif isinstance(value, Stored | Kernel):
                 state[name] = value.state_dict()
             elif isinstance(value, tuple) and isinstance(value[0], Stored):
@@ -104,12 +104,12 @@ class Stored:
             types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
             values = {name: _loaded(state[name], types[name], name) for name in types}
             made = cls(**values)
-            whole = {
+            signs = {
                 name: values[name].astype(made.dtype)
                 for name, mark in _marks(cls).items()
-                if isinstance(mark, Tensor) and mark.stored
+                if isinstance(mark, Tensor) and mark.signs
             }
-            made = replace(made, **whole) if whole else made  # type: ignore[type-var]
+            made = replace(made, **signs) if signs else made  # type: ignore[type-var]
             _check_sizes(made)
             made.check_state()
         except ModelFileError:
@@ -125,7 +125,11 @@ class Stored:
 
 
 class FeatureMap(Stored, ABC):
-    """phi: R^d -> R^M, fitted and immutable."""
+    """phi: R^d -> R^M, fitted and immutable.
+
+    Maps that the registry names have a class method `fit(sample, kernel, rank, seed, view)`, where
+    `sample` holds rows (n, d) of the view, a NumPy array or CSR.
+    """
 
     kernel: Kernel  # approximated by the inner products of features
     is_identity: ClassVar[bool] = False  # phi(x) = x: sparse rows are features, never made dense
@@ -394,7 +398,7 @@ def _loaded_tensor(value: Any, mark: Tensor, name: str) -> Any:
     """An array of the right number of dimensions and type, without NaN and infinity."""
     if not isinstance(value, np.ndarray) and not (mark.sparse and is_sparse(value)):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array")
-    wanted = "i" if mark.stored or mark.dtype != "float" else "f"
+    wanted = "i" if mark.signs or mark.dtype != "float" else "f"
     if value.ndim != len(mark.shape) or value.dtype.kind != wanted:
         kind = "integers" if wanted == "i" else "floats"
         raise ValueError(
@@ -405,6 +409,8 @@ def _loaded_tensor(value: Any, mark: Tensor, name: str) -> Any:
     # Extremes show NaN and infinity without an array of booleans as long.
     if wanted == "f" and numbers.size and not np.isfinite([numbers.min(), numbers.max()]).all():
         raise ValueError(f"{name} holds NaN or infinite values")
+    if mark.signs and not np.all(np.abs(value) == 1):
+        raise ValueError(f"{name} holds numbers other than -1 and 1")
     return value
 
 

@@ -494,7 +494,7 @@ def all_features(features: FeatureMap, X: Array) -> Array:
 
 
 def fit_chi2(
-    sample: Array,  # (n, d) rows of the view, NumPy or CSR
+    sample: Array,
     kernel: Kernel,
     rank: int,
     seed: int,
@@ -523,13 +523,7 @@ def fit_chi2(
 
 
 def fit_sketched(
-    sample: Array,  # (n, d) rows of the view, NumPy or CSR
-    kernel: Kernel,
-    rank: int,
-    seed: int,
-    view: View,
-    *,
-    buckets: int,
+    sample: Array, kernel: Kernel, rank: int, seed: int, view: View, *, buckets: int
 ) -> Chain:
     """Fourier features of RBF or Matern, after a count sketch to `buckets` columns.
 

@@ -52,7 +52,7 @@ class RandomFourier(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,

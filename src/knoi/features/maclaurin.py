@@ -93,7 +93,7 @@ class Products(Stored):
     """Scaled products of all degrees: together, an estimate of sum_n a_n (x.z)^n."""
 
     # Block by block; in a block first factors, second factors, ...
-    signs: Annotated[Array, Tensor(("d", "factors"), stored="int8")]
+    signs: Annotated[Array, Tensor(("d", "factors"), signs=True)]
     weights: Annotated[Array, Tensor(("count",))]  # sqrt(a_n / (p_n E))
     degrees: Annotated[Array, Tensor(("count",), dtype="int64", on_host=True)]  # falling in blocks
 
@@ -283,7 +283,7 @@ class RandomMaclaurin(_MaclaurinMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,
@@ -338,13 +338,13 @@ class CompactMaclaurin(_MaclaurinMap):
 
     kind: ClassVar[str] = "compact_maclaurin"
     # Signs: distinct columns of a Hadamard matrix, one row per product of a group.
-    mixing: Annotated[Array, Tensor(("many", str(GROUP)), stored="int8")]
+    mixing: Annotated[Array, Tensor(("many", str(GROUP)), signs=True)]
     mixed: Annotated[int, Size("mixed")]  # features that are mixtures
 
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,

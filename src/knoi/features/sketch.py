@@ -51,14 +51,7 @@ class CountSketch(FeatureMap):
     buckets: Annotated[int, Size("M")]
 
     @classmethod
-    def fit(
-        cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
-        kernel: Kernel,
-        rank: int,
-        seed: int,
-        view: View,
-    ) -> Self:
+    def fit(cls, sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> Self:
         """Draw a bucket and a sign for every column; the sample gives their number only."""
         if not isinstance(kernel, Linear):
             raise InputTypeError(
@@ -142,7 +135,7 @@ class TensorSketch(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,

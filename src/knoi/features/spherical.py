@@ -51,7 +51,7 @@ class SphericalFourier(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,

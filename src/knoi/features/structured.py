@@ -69,7 +69,7 @@ class StructuredFourier(FeatureMap):
     @classmethod
     def fit(
         cls,
-        sample: Array,  # (n, d) rows of the view, NumPy
+        sample: Array,
         kernel: Kernel,
         rank: int,
         seed: int,
@@ -203,6 +203,11 @@ class StructuredFourier(FeatureMap):
         T = hadamard(T * self.second[block])
         T *= self.scale[block]
         return T
+
+    def check_state(self) -> None:
+        """Either all blocks share a rotation, or each has its permutation."""
+        if bool(self.rotation.shape[0]) == bool(self.order.shape[0]):
+            raise InputError("it has both a rotation and permutations, or neither")
 
     def scratch_per_row(self) -> int:
         """The prepared row, and a block with its temporaries."""

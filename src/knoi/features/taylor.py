@@ -53,14 +53,7 @@ class Taylor(FeatureMap):
     centre: Annotated[Array, Tensor(("d",))]  # c
 
     @classmethod
-    def fit(
-        cls,
-        sample: Array,  # (n, d) rows of the view, NumPy or CSR
-        kernel: Kernel,
-        rank: int,
-        seed: int,
-        view: View,
-    ) -> Self:
+    def fit(cls, sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> Self:
         """The largest degree with at most `rank` monomials (and at most 100); no draw, no seed.
 
         The centre is the mean of a dense sample; 0 for a sparse one, whose rows would become dense.

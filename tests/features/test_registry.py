@@ -1,11 +1,13 @@
 """Names of approximations: every name makes a map of its kernel, and what `auto` says."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse
 
 from knoi.arrays.random import View
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, InputTypeError
 from knoi.features import (
     Chain,
     ConcatenatedMap,
@@ -38,12 +40,12 @@ from knoi.kernels import (
 )
 
 EVERY = {
-    "fourier": [RBF(1.0), Laplacian(2.0), Cauchy(1.0), Matern(1.0)],
-    "orthogonal": [RBF(1.0), Matern(1.0)],
-    "qmc": [RBF(1.0), Laplacian(2.0), Cauchy(1.0), Matern(1.0)],
-    "hadamard": [RBF(1.0), Matern(1.0)],
-    "fastfood": [RBF(1.0), Matern(1.0)],
-    "hashed_fourier": [RBF(1.0), Matern(1.0)],
+    "fourier": [Cauchy(1.0)],
+    "orthogonal": [Matern(1.0)],
+    "qmc": [Laplacian(2.0)],
+    "hadamard": [RBF(1.0)],
+    "fastfood": [Matern(1.0)],
+    "hashed_fourier": [RBF(1.0)],
     "tensor_sketch": [Polynomial(1.0, 2)],
     "maclaurin": [Polynomial(1.0, 2)],
     "compact_maclaurin": [Polynomial(1.0, 2)],
@@ -67,6 +69,7 @@ def error(features, kernel, X):
 def test_every_name_is_tried():
     assert set(EVERY) == set(REGISTRY)
     assert set(APPROXIMATIONS) == {"random", *REGISTRY}
+    assert all(isinstance(one, REGISTRY[name].kernels) for name in EVERY for one in EVERY[name])
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,29 @@ def test_a_name_is_a_map_of_its_kernel(rows, name, kernel):
     assert features.rank <= 1000
     # Random features of rank 1000 are within 1 / sqrt(1000) of the kernel, by a small factor.
     assert error(features, kernel, rows) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "remedy"),
+    [
+        ("fourier", "need a stationary kernel", "'rbf', 'laplacian', 'cauchy' or 'matern'"),
+        ("hadamard", "need a stationary kernel", "'rbf' or 'matern'"),
+        ("tensor_sketch", "needs the kernel 'polynomial'", "it"),
+        ("maclaurin", "need a kernel that is a power series of x.z", "'polynomial' or 'linear'"),
+        ("spherical", "need the kernel 'spherical_polynomial' or 'polynomial'", "one of these"),
+        ("arccosine", "need the kernel 'arccosine'", "it"),
+        ("taylor", "need the kernel 'rbf'", "it"),
+        ("additive", "need the kernel 'additive_chi2' or 'intersection'", "one of them"),
+    ],
+)
+def test_another_kernel_is_refused_with_a_remedy(rows, name, wanted, remedy):
+    kernel = RBF(1.0) if name in ("maclaurin", "additive") else Linear()
+    expected = (
+        f"{wanted}, not '{kernel.name}'. Use {remedy}, or a Nystrom approximation, which takes "
+        "any kernel."
+    )
+    with pytest.raises(InputTypeError, match=re.escape(expected)):
+        approximate(name, rows, kernel, 10, 0, View.X)
 
 
 @pytest.mark.parametrize(
