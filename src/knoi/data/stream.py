@@ -29,7 +29,7 @@ _INDEX_BYTES = 8
 _BATCHES_AHEAD = 2
 # Minibatches in memory: those ahead, the one in use, the rows kept for the last minibatch of the
 # epoch, and a copy while one is converted to the compute precision.
-_BATCHES_ALIVE = _BATCHES_AHEAD + 3
+_BATCHES_IN_MEMORY = _BATCHES_AHEAD + 3
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ _Gather = Callable[[Rows], RowPair]
 _Piece = tuple[Array, Array, Rows]  # x, y and their row numbers
 
 
-class _Stopped(Exception):  # noqa: N818 - not an error: the consumer has stopped
+class _StopReading(Exception):  # noqa: N818 - not an error: the consumer has stopped
     """Ends the reading of a window that is no longer needed."""
 
 
@@ -251,7 +251,7 @@ class PairStream:
         self.plan: ShufflePlan = plan_shuffle(
             n_rows=n,
             row_bytes=pairs.row_bytes,
-            batch_bytes=_BATCHES_ALIVE * batch_size * max(pairs.compute_bytes, pairs.row_bytes),
+            batch_bytes=_BATCHES_IN_MEMORY * batch_size * max(pairs.compute_bytes, pairs.row_bytes),
             window_bytes=window_bytes,
             random_access=pairs.random_access,
         )
@@ -329,7 +329,7 @@ class PairStream:
                     yield _Window(
                         epoch, drawn, drawn.shuffle(), resident or self._load(drawn, stopped)
                     )
-        except _Stopped:
+        except _StopReading:
             return
 
     def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
@@ -342,7 +342,7 @@ class PairStream:
         ]
         for start, stop in drawn.ranges():
             if stopped():
-                raise _Stopped
+                raise _StopReading
             _add(buffers, self.pairs.read(start, stop))
         x, y = (buffer.table() for buffer in buffers)
         return lambda indices: (gather(x, indices), gather(y, indices))
