@@ -103,18 +103,17 @@ def anchors(document):
     return made | set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize(
-    "document", DOCUMENTS, ids=lambda path: path.relative_to(PROJECT).as_posix()
-)
-def test_links_lead_somewhere(document):
-    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text_of(document))):
-        if target.startswith(("https://", "http://")):
-            continue
-        path, _, anchor = target.partition("#")
-        file = document.parent / path if path else document
-        assert file.exists(), f"{document.name} links to {target}, which is not there"
-        if anchor:
-            assert anchor in anchors(file), f"no heading for {target}"
+def test_links_lead_somewhere():
+    broken = []
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text_of(document))):
+            if target.startswith(("https://", "http://")):
+                continue
+            path, _, anchor = target.partition("#")
+            file = document.parent / path if path else document
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{document.name}: {target}")
+    assert broken == []
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "benchmarks/README.md"])
