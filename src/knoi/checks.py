@@ -9,8 +9,6 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-import numpy as np
-
 from knoi.exceptions import InputError, InputTypeError
 
 Value = TypeVar("Value")
@@ -72,6 +70,8 @@ def fraction(name: str, value: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """Check True or False."""
+    import numpy as np  # here, so that `knoi --help` does not load it
+
     if not isinstance(value, bool | np.bool_):
         raise InputTypeError(f"{name}={value!r}: wanted True or False.")
     return bool(value)
