@@ -1,8 +1,8 @@
-"""A process that fits KNOI in children of its own, so that tests may kill them.
+"""A process that fits models in child processes, so that tests may kill them.
 
 Importing takes longer than fitting, so it is done once: every line of standard input is a job,
 for which the process forks. Standard output says `started PID`, `reached STEP` and `ended CODE`
-(negative for a signal), one a line.
+(negative for a signal), one per line.
 """
 
 import json
@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 
-from knoi import KNOI
+import knoi
 from knoi.solvers import noi
+from knoi.solvers.dsgd import DSGDUpdate
 from knoi.solvers.noi import KNOIUpdate
 
 # Small enough that even small maps have blocks to share among workers.
@@ -24,10 +25,10 @@ def say(*words):
     print(*words, flush=True)
 
 
-def announce_steps(announced, waiting):
+def announce_steps(rule, announced, waiting):
     """Say when step number `announced` of this process begins; at `waiting`, wait for a signal."""
-    begun, step = [0], KNOIUpdate.step
-    # Readable once a signal has come, be it before the waiting begins.
+    begun, step = [0], rule.step
+    # Readable once a signal has come, even one that comes before the waiting begins.
     signalled, sender = socket.socketpair()
     sender.setblocking(False)
     signal.set_wakeup_fd(sender.fileno())
@@ -40,14 +41,15 @@ def announce_steps(announced, waiting):
             select.select([signalled], [], [])
         return step(*args)
 
-    KNOIUpdate.step = announcing
+    rule.step = announcing
     return sender  # which must stay open
 
 
 def run(job):
-    sender = announce_steps(*job["steps"])
-    model = KNOI(**job["params"]).fit(*job["views"], resume=job["resume"])
-    model.save(job["out"])
+    rule = KNOIUpdate if job["estimator"] == "KNOI" else DSGDUpdate
+    sender = announce_steps(rule, *job["steps"])
+    model = getattr(knoi, job["estimator"])(**job["params"])
+    model.fit(*job["views"], resume=job["resume"]).save(job["out"])
     signal.set_wakeup_fd(-1)
     sender.close()
 
