@@ -71,15 +71,15 @@ import json
 from knoi import KNOI, NystromCCA
 from tests.bilingual_text import TOPICS, two_languages
 
-X, Y, correlation = two_languages(4000, 1_000_000)
+X, Y, correlation = two_languages(2500, 1_000_000)
 models = {
-    "NystromCCA": NystromCCA(TOPICS, rank=300, reg=1e-3, random_state=0, n_jobs=1),
-    "KNOI": KNOI(TOPICS, rank=400, epochs=4, random_state=0, n_jobs=1),
+    "NystromCCA": NystromCCA(TOPICS, rank=200, reg=1e-3, random_state=0, n_jobs=1),
+    "KNOI": KNOI(TOPICS, rank=300, epochs=4, random_state=0, n_jobs=1),
 }
 reached = {}
 for name, model in models.items():
-    model.fit(X[:3000], Y[:3000])
-    reached[name] = model.score(X[3000:], Y[3000:]) / (TOPICS * correlation)
+    model.fit(X[:2000], Y[:2000])
+    reached[name] = model.score(X[2000:], Y[2000:]) / (TOPICS * correlation)
 # Not ru_maxrss: that starts from the peak of the parent process.
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 peak = int(status["VmHWM"].split()[0]) * 1024
@@ -88,7 +88,7 @@ print(json.dumps({"reached": reached, "peak": peak}))
 
 
 def test_a_million_columns_from_end_to_end():
-    """3000 rows of a million columns are 12 GB as a dense table."""
+    """2000 rows of a million columns are 8 GB as a dense table."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK],
         capture_output=True,
@@ -99,5 +99,5 @@ def test_a_million_columns_from_end_to_end():
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["peak"] < 1.5 * 2**30
+    assert result["peak"] < 2**30
     assert min(result["reached"].values()) > 0.9
