@@ -1,4 +1,4 @@
-"""Naive kernels: one pair of rows at a time, one formula a function, no care for speed."""
+"""Naive kernels: one pair of rows at a time, one formula per function, slow."""
 
 import math
 
@@ -30,7 +30,7 @@ def cauchy(width):
 def matern_at(nu, r):
     """Matern as a mixture of Gaussians, E exp(-nu r^2 / (2 g)) over g ~ Gamma(nu): no Bessel.
 
-    With g = e^u the integrand is smooth and fades at both ends, where plain sums are exact.
+    With g = e^u the integrand is smooth and vanishes at both ends, so a plain sum is accurate.
     """
     if r == 0:
         return 1.0
@@ -64,7 +64,7 @@ def polynomial(width, degree, coef0):
 def spherical_polynomial(degree, coef0):
     def pair(x, z):
         lengths = math.sqrt(sum(a * a for a in x)), math.sqrt(sum(b * b for b in z))
-        if 0 in lengths:  # rows of zeros have a direction of their own
+        if 0 in lengths:  # rows of zeros share an extra direction
             return (float(lengths == (0, 0)) + coef0) ** degree
         cosine = sum((a / lengths[0]) * (b / lengths[1]) for a, b in entries(x, z))
         return (cosine + coef0) ** degree
