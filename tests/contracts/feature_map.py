@@ -97,7 +97,7 @@ class FeatureMapContract:
         assert again.kernel == case.features.kernel
         np.testing.assert_array_equal(again.transform(case.X), case.features.transform(case.X))
 
-    def test_a_damaged_state_is_refused(self, case):
+    def test_a_damaged_state_raises(self, case):
         plain, tensors = flatten_state(case.features.state_dict())
         for name, array in tensors.items():
             floats = array.dtype.kind == "f"
@@ -144,7 +144,7 @@ class FeatureMapContract:
         factor = np.linalg.norm(large) / np.linalg.norm(small)
         np.testing.assert_allclose(large, factor * small, atol=1e-12 * np.abs(large).max())
 
-    def test_rows_with_nan_or_infinity_are_refused(self, case):
+    def test_rows_with_nan_or_infinity_raise(self, case):
         for bad in (np.nan, np.inf, -np.inf):
             X = case.X.copy()
             X[3, 0] = bad

@@ -175,7 +175,7 @@ def test_entries_stored_twice_or_as_zero_count_once():
 
 
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
-def test_negative_values_are_refused(rows, make):
+def test_negative_values_raise(rows, make):
     bad = rows.copy()
     bad[3, 1] = -0.5
     expected = "^row 3, column 1 has -0.5, but the intersection kernel compares histograms"
@@ -185,7 +185,7 @@ def test_negative_values_are_refused(rows, make):
         additive(rows, Intersection(), 25).transform(make(bad))
 
 
-def test_refuses_a_rank_without_room_for_every_column(rows):
+def test_raises_for_a_rank_without_room_for_every_column(rows):
     expected = (
         r"^rank=4 is too small for additive features of 5 columns: they take 1, 3, 5, \.\.\. "
         r"features per column\. Pass a rank of at least 5, better 25\.$"

@@ -97,7 +97,7 @@ def test_maps_must_fit_together(rows):
         Chain(first, RandomFourier.fit(rows, RBF(1.0), 5, 0, View.X), RBF(1.0))
 
 
-def test_other_kernels_are_refused(rows):
+def test_other_kernels_raise(rows):
     with pytest.raises(
         InputTypeError,
         match=r"^these features are those of the kernel 'chi2', not of 'rbf'\. Use chi2, or a map ",
@@ -111,7 +111,7 @@ def test_other_kernels_are_refused(rows):
         sketched(rows, 10, kernel=Laplacian(1.0))
 
 
-def test_an_even_number_per_column_is_refused(rows):
+def test_an_even_number_per_column_raises(rows):
     for per_column in (2, -1):
         expected = rf"^per_column={per_column} cannot be used: it must be odd, 1, 3"
         with pytest.raises(InputError, match=expected):

@@ -235,7 +235,7 @@ class TestSums:
             (lambda rows: ConcatenatedMap((Identity(5),), (0.0,)), r"weights\[0\]=0\.0: wanted"),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, rows, make, text):
+    def test_what_makes_no_sense_raises(self, rows, make, text):
         with pytest.raises(InputError, match=text):
             make(rows)
 

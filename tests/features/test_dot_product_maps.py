@@ -158,7 +158,7 @@ class TestTensorSketch:
         exact = Polynomial(4.0)(gathered, gathered)
         assert rms(Phi @ Phi.T - exact) < 0.3 * rms(exact)
 
-    def test_refuses_sketches_that_have_no_hash(self, rows):
+    def test_raises_for_sketches_that_have_no_hash(self, rows):
         for size in (0, 40_000):
             with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: it must"):
                 TensorSketch.fit(rows, CUBIC, 11, 0, View.X, sketch_size=size)
@@ -244,7 +244,7 @@ class TestMaclaurin:
         assert found == pytest.approx(math.sqrt(projected + products), rel=0.2)
 
     @pytest.mark.parametrize("kind", MACLAURIN)
-    def test_refusals(self, rows, kind):
+    def test_errors(self, rows, kind):
         with pytest.raises(InputTypeError, match=r"power series of x\.z, not 'rbf'\. Use 'polynom"):
             kind.fit(rows, RBF(1.0), 11, 0, View.X)
         with pytest.raises(InputError, match=r"^exact='all' is not known: wanted one of"):
@@ -257,7 +257,7 @@ class TestMaclaurin:
             with pytest.raises(InputError, match=r"has no finite, nonnegative Maclaurin coeffici"):
                 kind.fit(rows, unusable, 11, 0, View.X)
 
-    def test_refuses_an_expansion_without_a_hadamard_matrix(self, rows):
+    def test_raises_for_an_expansion_without_a_hadamard_matrix(self, rows):
         for expansion in (1, 6):
             with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: it mus"):
                 CompactMaclaurin.fit(rows, CUBIC, 11, 0, View.X, expansion=expansion)
@@ -320,7 +320,7 @@ class TestSphericalFourier:
         )
 
     @pytest.mark.parametrize("kernel", [Polynomial(1.0, 3, 0.0), SphericalPolynomial(2, 0.1)])
-    def test_refuses_kernels_without_a_positive_spectrum(self, rows, kernel):
+    def test_raises_for_kernels_without_a_positive_spectrum(self, rows, kernel):
         expected = (
             r"in 5 columns has no positive spectrum near it: the best has an error of 0\.\d+ "
         )
@@ -358,7 +358,7 @@ def test_a_width_must_be_decided(rows, kind):
     [*((kind, CUBIC) for kind in (TensorSketch, *MACLAURIN)), (ArcCosineFeatures, ArcCosine(2))],
 )
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-def test_powers_beyond_float32_are_refused(rows, kind, kernel, form):
+def test_powers_beyond_float32_raise(rows, kind, kernel, form):
     features = kind.fit(rows, kernel, 11, 0, View.X)
     far = form(rows.astype(np.float32) * np.float32(1e12))
     with pytest.raises(InputError, match="overflows float32"):
@@ -366,7 +366,7 @@ def test_powers_beyond_float32_are_refused(rows, kind, kernel, form):
     assert np.isfinite(features.transform(far.astype(np.float64))).all()
 
 
-def test_a_spherical_power_beyond_float32_is_refused(rows):
+def test_a_spherical_power_beyond_float32_raises(rows):
     kernel = SphericalPolynomial(10, 1e4)
     expected = r"^\(1 \+ coef0\)\^10 with coef0=10000 overflows float32\. Use a smaller coef0 or a "
     for call in (kernel.diag, lambda X: kernel(X, X)):

@@ -208,7 +208,7 @@ def test_the_sequence_is_spread_evenly():
         np.testing.assert_array_equal(np.sort(np.floor(256 * u)), np.arange(256))
 
 
-def test_more_columns_than_the_sequence_has_are_refused():
+def test_more_columns_than_the_sequence_has_raise():
     with pytest.raises(InputError) as raised:
         fourier(np.zeros((1, 21201)), RBF(1.0), 10, "qmc")
     assert str(raised.value) == (
@@ -218,7 +218,7 @@ def test_more_columns_than_the_sequence_has_are_refused():
     )
 
 
-def test_an_unknown_rule_is_refused():
+def test_an_unknown_rule_raises():
     with pytest.raises(InputError) as raised:
         fourier(rows_of(5, 3), RBF(1.0), 10, "sobol")
     assert str(raised.value) == (

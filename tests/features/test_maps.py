@@ -47,7 +47,7 @@ class TestEveryMap(FeatureMapContract):
     pass
 
 
-def test_a_map_of_an_unknown_kind_is_refused():
+def test_a_map_of_an_unknown_kind_raises():
     expected = (
         r"^the model uses a feature map of kind 'wavelet', which this version of knoi does not "
         r"know \(it knows .*identity, kernel_columns, .*\)\. "

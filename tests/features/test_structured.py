@@ -151,7 +151,7 @@ def test_lengths_are_those_of_the_spectral_measure():
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-def test_refuses_kernels_that_are_not_isotropic(construction):
+def test_raises_for_kernels_that_are_not_isotropic(construction):
     expected = (
         rf"^'{construction}' features need an isotropic kernel: the spectral measure of the "
         r"laplacian kernel is not invariant under rotation\. Use 'fourier' or 'qmc' with it, "

@@ -148,7 +148,7 @@ def test_entries_stored_twice_count_as_their_sum():
     np.testing.assert_allclose(features.transform(stored), wanted, rtol=1e-12)
 
 
-def test_refuses_a_rank_without_room_for_degree_1(rows):
+def test_raises_for_a_rank_without_room_for_degree_1(rows):
     expected = (
         r"^rank=5 is too small for Taylor features of 5 columns: degree 1 takes 6 of them, degree "
         r"2 21\. Pass a rank of at least 6, or use random Fourier features, which come in any "

@@ -11,7 +11,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -138,12 +138,12 @@ class FeatureMap(Stored, ABC):
         if cls.kind:
             MAPS[cls.kind] = cls
 
-    @property
+    @cached_property
     def n_cols(self) -> int:
         """Number of input columns, d."""
         return _size(type(self), "d")(self)
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """Number of features, M."""
         return _size(type(self), "M")(self)

@@ -205,8 +205,8 @@ def _orthogonal(
     W = []
     for block, start in enumerate(range(0, m, whole)):
         used = min(whole, m - start)
-        # Directions are drawn one after the other, so that none is made for later ones' sake. Sets
-        # of many columns are cut short; small ones are not, which keeps them the same to the bit.
+        # Directions are drawn one after the other: sets of many columns are cut short. Small
+        # sets are not, so that they are bit-identical at every rank.
         sets, size = (-(-used // d), d) if d <= DRAW_BLOCK else (1, used)
         draw = generator(seed, Purpose.FREQUENCIES, view, block)
         directions = _haar(draw, sets, size, d)[:, :used]

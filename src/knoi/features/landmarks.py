@@ -6,6 +6,7 @@ seeding, ridge leverage scores; last, a uniform sample of a stream in bounded me
 
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -486,11 +487,10 @@ def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
     kept: list[Array] = []
     keys: list[NDArray[np.float64]] = []
     limit = np.inf  # no row beyond can be among the n smallest
-    source = _Keys(seed, view)
     seen, waiting = 0, 0
     for chunk in chunks:
         rows = _checked(chunk, kept, seen)
-        fresh = source.of(seen, seen + rows.shape[0])
+        fresh = _keys(seen, seen + rows.shape[0], seed, view)
         chosen = np.flatnonzero(fresh < limit)
         if len(chosen) or not kept:
             kept.append(rows[chosen])  # a copy: the caller may reuse the chunk
@@ -508,24 +508,16 @@ def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
     return _smallest(kept, keys, n)[0][0]
 
 
-class _Keys:
-    """Random numbers of the rows of a stream, by row number; the block in use is remembered."""
+@lru_cache(maxsize=4)  # small chunks take their keys from the same block
+def _block_keys(seed: int, view: View, block: int) -> NDArray[np.float64]:
+    return generator(seed, Purpose.LANDMARKS, view, RESERVOIR, block).random(_KEYS)
 
-    def __init__(self, seed: int, view: View) -> None:
-        self._seed, self._view = seed, view
-        self._block, self._values = -1, np.empty(0)
 
-    def of(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Keys of rows start:stop."""
-        keys = np.empty(stop - start)
-        for row in range(start - start % _KEYS, stop, _KEYS):
-            if self._block != row // _KEYS:
-                self._block = row // _KEYS
-                draw = generator(self._seed, Purpose.LANDMARKS, self._view, RESERVOIR, self._block)
-                self._values = draw.random(_KEYS)
-            first, last = max(start, row), min(stop, row + _KEYS)
-            keys[first - start : last - start] = self._values[first - row : last - row]
-        return keys
+def _keys(start: int, stop: int, seed: int, view: View) -> NDArray[np.float64]:
+    """Random numbers of rows start:stop of a stream."""
+    blocks = range(start // _KEYS, stop // _KEYS + 1)
+    keys = np.concatenate([_block_keys(seed, view, block) for block in blocks])
+    return keys[start % _KEYS :][: stop - start]
 
 
 def _smallest(

@@ -204,20 +204,16 @@ def approximate(
         if name == "random" and all(isinstance(part, StationaryKernel) for part in kernel.parts):
             fit = partial(approximate, "fourier")  # whose features can be multiplied elementwise
         return fit_product(fit, sample, kernel, rank, seed, view)
-    entry = _suited(kernel, sample.shape[1]) if name == "random" else REGISTRY[name]
+    entry = suited_to(kernel, sample.shape[1]) if name == "random" else REGISTRY[name]
     return entry.fit(sample, kernel, rank, seed, view)
-
-
-def suited_to(kernel: Kernel, n_cols: int) -> str:
-    """The random features with the least error for the time they take, by name."""
-    return "random" if _composite(kernel) else _suited(kernel, n_cols).name
 
 
 def _composite(kernel: Kernel) -> bool:
     return isinstance(kernel, SumKernel | ProductKernel)
 
 
-def _suited(kernel: Kernel, n_cols: int) -> Approximation:
+def suited_to(kernel: Kernel, n_cols: int) -> Approximation:
+    """The random features with the least error for the time they take."""
     for entry in (IDENTITY, *REGISTRY.values()):
         if entry.suits and isinstance(kernel, entry.kernels) and entry.suits(kernel, n_cols):
             return entry
@@ -238,7 +234,7 @@ def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
         return REGISTRY[name].numbers_kept(kernel, n_cols, rank)
     if _composite(kernel):
         return (n_cols + 2) * rank
-    return _suited(kernel, n_cols).numbers_kept(kernel, n_cols, rank)
+    return suited_to(kernel, n_cols).numbers_kept(kernel, n_cols, rank)
 
 
 def choose(
@@ -260,7 +256,7 @@ def choose(
     if _composite(kernel):
         return "random", f"{too_large}; {Approximation.reason.format(kernel=kernel.name)}"
     try:
-        entry = _suited(kernel, n_cols)
+        entry = suited_to(kernel, n_cols)
     except InputError:
         return "nystrom", f"the {kernel.name} kernel has no random features; {too_large}"
     return entry.name, f"{too_large}; {entry.reason.format(d=n_cols, kernel=kernel.name)}"

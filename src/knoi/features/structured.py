@@ -6,6 +6,7 @@ the map O(M) memory.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -107,7 +108,7 @@ class StructuredFourier(FeatureMap):
         centre = np.zeros(d) if is_sparse(sample) else np.mean(sample, axis=0, dtype=np.float64)
         return cls(kernel, rank, paired, centre, rotation, first, order, second, scale, phases)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Frequencies in a block, p."""
         return hadamard_size(self.n_cols)

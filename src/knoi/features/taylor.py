@@ -27,7 +27,7 @@ from knoi.kernels import RBF, Kernel
 # Where rows are a few widths long, no term beyond this degree is above rounding; and up to it the
 # largest monomial is a float32.
 MAX_DEGREE = 100
-# Monomials of low degree that `prepare` keeps ready for a row, if the row itself has not more.
+# Monomials of low degree that `prepare` computes per row, unless the row itself has more.
 KEPT = 8192
 # Numbers of sparse rows that are dense at a time.
 TILE = 2**20
