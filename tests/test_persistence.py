@@ -243,25 +243,27 @@ class TestStates:
             np.testing.assert_array_equal(found.toarray(), wanted.toarray())
 
     @pytest.mark.parametrize(
-        ("part", "change", "finding"),
+        ("part", "change"),
         [
-            ("indices", lambda i: i + 4, "it has a column outside 0 to 3"),
-            ("indices", lambda i: i.astype(np.float64), "its indices are not integers"),
-            ("indptr", lambda p: p[:-1], "the lengths of its tensors do not agree"),
-            ("indptr", lambda p: p[[0, 2, 1, *range(3, len(p))]], "its row pointers are not in"),
-            ("data", lambda v: v[None, :], "wanted the tensors data, indices, indptr"),
+            ("indices", lambda i: i + 4),
+            ("indices", lambda i: -1 - i),
+            ("indices", lambda i: i[:-1]),
+            ("indptr", lambda p: p[:-1]),
+            ("indptr", lambda p: p + 1),
+            ("indptr", lambda p: p[[0, 2, 1, *range(3, len(p))]]),
+            ("data", lambda v: v[None, :]),
         ],
     )
-    def test_sparse_arrays_whose_indices_point_elsewhere(self, part, change, finding):
+    def test_sparse_arrays_whose_indices_point_elsewhere(self, part, change):
         json_part, tensors = flatten_state({"rows": SPARSE})
         tensors[f"rows/{part}"] = change(tensors[f"rows/{part}"])
-        with pytest.raises(ModelFileError, match=f"^The sparse array 'rows' .*: {finding}"):
+        with pytest.raises(ModelFileError, match=r"^The sparse array 'rows' of .* is invalid"):
             unflatten_state(json_part, tensors)
 
-    @pytest.mark.parametrize("shape", [[20, -1], None])
+    @pytest.mark.parametrize("shape", [[5, -1], [5.0, 4], None, "54"])
     def test_sparse_arrays_without_a_shape(self, shape):
         _, tensors = flatten_state({"rows": SPARSE})
-        with pytest.raises(ModelFileError, match="is not a shape"):
+        with pytest.raises(ModelFileError, match=r"^The sparse array 'rows' of .* is invalid"):
             unflatten_state({"rows": {"$csr": shape}}, tensors)
 
 

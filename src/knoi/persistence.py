@@ -216,33 +216,16 @@ def _with_sparse(state: Any, path: tuple[str, ...]) -> Any:
 
 def _checked_csr(state: dict[str, Any], name: str) -> scipy.sparse.csr_array:
     """Build a sparse array, its indices checked: compiled code would use them unchecked."""
-
-    def invalid(finding: str) -> ModelFileError:
-        return ModelFileError(
-            f"The sparse array {name!r} of the state is invalid: {finding}. Save the model again."
-        )
-
-    parts = [state.get(part) for part in _CSR_PARTS]
-    shape = state[_CSR_TAG]
-    if len(state) != 4 or not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in parts):
-        raise invalid(f"wanted the tensors {', '.join(_CSR_PARTS)}, of one dimension")
-    if not (
-        isinstance(shape, list)
-        and len(shape) == 2
-        and all(type(size) is int and 0 <= size < 2**63 for size in shape)
-    ):
-        raise invalid(f"{shape!r} is not a shape")
-    n, d = shape
-    data, indices, indptr = (np.asarray(part) for part in parts)
-    if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-        raise invalid("its indices are not integers")
-    if len(indptr) != n + 1 or len(indices) != len(data):
-        raise invalid("the lengths of its tensors do not agree with its shape")
-    if indptr[0] != 0 or indptr[-1] != len(data) or np.any(indptr[1:] < indptr[:-1]):
-        raise invalid("its row pointers are not in order")
-    if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < d):
-        raise invalid(f"it has a column outside 0 to {d - 1}")
-    return scipy.sparse.csr_array((data, indices, indptr), shape=(n, d))
+    try:
+        n, d = state[_CSR_TAG]
+        parts = tuple(state[part] for part in _CSR_PARTS)
+        rows = scipy.sparse.csr_array(parts, shape=(n, d))
+        rows.check_format(full_check=True)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelFileError(
+            f"The sparse array {name!r} of the state is invalid ({error}). Save the model again."
+        ) from error
+    return rows
 
 
 def _plain_mapping(

@@ -7,7 +7,7 @@ report.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -47,7 +47,7 @@ def canonical_correlations(Zx: Any, Zy: Any) -> Float64:
     differ in scale and offset by many orders of magnitude.
     """
     Zx, Zy = paired_projections(Zx, Zy, same_width=False)
-    return _linear_cca(Zx, Zy).correlations
+    return _linear_cca(Zx, Zy)[0]
 
 
 def component_correlations(Zx: Any, Zy: Any) -> Float64:
@@ -127,8 +127,8 @@ def total_correlation(
     Zx_train, Zy_train = paired_projections(*fit_on, names, same_width=False)
     check_same_width(Zx, Zx_train, ("Zx", names[0]))
     check_same_width(Zy, Zy_train, ("Zy", names[1]))
-    cca = _linear_cca(Zx_train, Zy_train)
-    aligned = component_correlations(cca.x.project(Zx), cca.y.project(Zy))
+    _, x, y = _linear_cca(Zx_train, Zy_train)
+    aligned = component_correlations(x.project(Zx), y.project(Zy))
     return float(aligned[:n_components].sum())
 
 
@@ -159,18 +159,12 @@ class _FittedView:
         return self.standardise(Z) @ self.weights
 
 
-@dataclass(frozen=True)
-class _LinearCCA:
-    correlations: Float64  # (k,), k = min(Lx, Ly)
-    x: _FittedView
-    y: _FittedView
+def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> tuple[Float64, _FittedView, _FittedView]:
+    """Correlations (min(Lx, Ly),) and both views of a linear CCA after Bjoerck and Golub.
 
-
-def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> _LinearCCA:
-    """Linear CCA after Bjoerck and Golub, on the triangle of one QR of both views side by side.
-
-    Covariances would square the condition number; the orthonormal factor is never needed, since
-    the views and the rows of their triangle have the same inner products.
+    It works on the triangle of one QR of both views side by side: covariances would square the
+    condition number. The orthonormal factor is never needed, since the views and the rows of their
+    triangle have the same inner products.
     """
     n, Lx, Ly = len(Zx), Zx.shape[1], Zy.shape[1]
     x, y = _scaled(Zx), _scaled(Zy)
@@ -196,11 +190,7 @@ def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> _LinearCCA:
     x_weights, y_weights = np.zeros((Lx, k)), np.zeros((Ly, k))
     x_weights[:, : len(found)] = Wx @ left
     y_weights[:, : len(found)] = Wy @ right.T
-    return _LinearCCA(
-        correlations,
-        _FittedView(x.scale, x.mean, x_weights),
-        _FittedView(y.scale, y.mean, y_weights),
-    )
+    return correlations, replace(x, weights=x_weights), replace(y, weights=y_weights)
 
 
 def _scaled(Z: NDArray[Any]) -> _FittedView:
