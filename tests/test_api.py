@@ -1,45 +1,79 @@
-"""The public names, what importing them costs, and the examples in their docstrings."""
+"""The public names: their types, what importing them loads, examples in their docstrings."""
 
+import ast
 import doctest
+import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import knoi
 
-PUBLIC = [
-    "DoublyStochasticCCA",
-    "FourierCCA",
-    "KNOI",
-    "KernelCCA",
-    "KnoiError",
-    "LinearCCA",
-    "NystromCCA",
-    "component_correlations",
-    "cross_view_retrieval",
-    "load",
-    "total_correlation",
-]
+ROOT = Path(__file__).parents[1]
 OPTIONAL = ["torch", "h5py", "zarr", "pyarrow", "pandas", "polars", "dask", "plotly"]
 
 
-def test_all_is_the_public_names():
-    assert knoi.__all__ == PUBLIC
-    assert sorted(dir(knoi)) == sorted([*PUBLIC, "__version__"])
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_name_resolves_and_is_documented(name):
-    found = getattr(knoi, name)
-    assert found.__name__ == name
-    assert found.__doc__
-
-
-def test_an_unknown_name_is_an_attribute_error():
+def test_every_public_name_resolves_and_is_documented():
+    assert sorted(knoi.__all__) == [
+        "DoublyStochasticCCA",
+        "FourierCCA",
+        "KNOI",
+        "KernelCCA",
+        "KnoiError",
+        "LinearCCA",
+        "NystromCCA",
+        "component_correlations",
+        "cross_view_retrieval",
+        "load",
+        "total_correlation",
+    ]
+    assert sorted(dir(knoi)) == sorted([*knoi.__all__, "__version__"])
+    for name in knoi.__all__:
+        assert getattr(knoi, name).__name__ == name
+        assert getattr(knoi, name).__doc__
     with pytest.raises(AttributeError, match=r"^module 'knoi' has no attribute 'PCA'$"):
         _ = knoi.PCA
+
+
+def test_type_checkers_import_every_public_name_from_where_it_is():
+    tree = ast.parse(Path(knoi.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {alias.name: line.module for line in block.body for alias in line.names}
+    assert imported == knoi._HOMES
+    assert sorted(imported) == sorted(knoi.__all__)
+
+
+def test_mypy_finds_a_misspelt_parameter(tmp_path):
+    pytest.importorskip("mypy")
+    user = tmp_path / "user.py"
+    user.write_text(
+        "import numpy as np\n"
+        "from knoi import KNOI, LinearCCA, load, total_correlation\n"
+        "X = np.zeros((10, 3))\n"
+        "model = KNOI(n_components=2, kernel='rbf').fit(X, X)\n"
+        "score: float = model.score(X, X) + total_correlation(X, X)\n"
+        "load('model.knoi').transform(X)\n"
+        "LinearCCA(2, reg=1e-3)\n"
+        "KNOI(n_components=2, kernal='rbf')\n"
+        "from knoi import PCA\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
+    run = subprocess.run(
+        [*command, "--cache-dir", str(tmp_path / "cache"), str(user)],
+        env={**os.environ, "MYPYPATH": str(Path(knoi.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in run.stdout.splitlines() if ": error: " in line]
+    assert [error.removeprefix(f"{user}:") for error in errors] == [
+        '8: error: Unexpected keyword argument "kernal" for "KNOI"; did you mean "kernel"?  '
+        "[call-arg]",
+        '9: error: Module "knoi" has no attribute "PCA"  [attr-defined]',
+    ]
 
 
 def loaded_after(code):
@@ -66,7 +100,7 @@ def test_fitting_arrays_loads_no_optional_dependency():
     assert not {"torch", "h5py", "zarr", "polars"} & set(by_scikit_learn)
 
 
-@pytest.mark.parametrize("name", ["primal", "dual", "stochastic"])
+@pytest.mark.parametrize("name", ["closed_form", "kernel_cca", "knoi", "dsgd"])
 def test_examples_in_docstrings_run(name):
     module = import_module(f"knoi.estimators.{name}")
     results = doctest.testmod(module, raise_on_error=False)

@@ -1,13 +1,27 @@
 """Nonlinear canonical correlation analysis at any size.
 
 The public names are resolved on first use, so that `import knoi` is quick and loads no optional
-dependency.
+dependency. Type checkers see ordinary imports.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "KNOI",
+    "DoublyStochasticCCA",
+    "FourierCCA",
+    "KernelCCA",
+    "KnoiError",
+    "LinearCCA",
+    "NystromCCA",
+    "component_correlations",
+    "cross_view_retrieval",
+    "load",
+    "total_correlation",
+]
 
 _HOMES = {
     "DoublyStochasticCCA": "knoi.estimators.dsgd",
@@ -23,13 +37,20 @@ _HOMES = {
     "total_correlation": "knoi.metrics",
 }
 
-__all__ = sorted(_HOMES)
+if TYPE_CHECKING:
+    from knoi.estimators import load
+    from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+    from knoi.estimators.dsgd import DoublyStochasticCCA
+    from knoi.estimators.kernel_cca import KernelCCA
+    from knoi.estimators.knoi import KNOI
+    from knoi.exceptions import KnoiError
+    from knoi.metrics import component_correlations, cross_view_retrieval, total_correlation
+else:
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'knoi' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'knoi' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

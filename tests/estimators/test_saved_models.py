@@ -1,16 +1,25 @@
 """Models that are saved and come back."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import knoi
-from knoi import FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi.callbacks.history import COLUMNS
 from knoi.exceptions import ModelFileError
-from knoi.kernels import Chi2, Laplacian, Linear, Matern
-from tests.estimators.models import small
+from knoi.features import KernelColumns, RandomFourier
+from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
+from tests.estimators.models import (
+    assert_equal_models,
+    every_solver,
+    related_views,
+    small,
+    small_knoi,
+)
 
 
 class TestSaving:
@@ -61,3 +70,74 @@ class TestSaving:
         message = f"{path} holds a 'LinearCCA', not a KernelCCA. Load it with knoi.load"
         with pytest.raises(ModelFileError, match=f"^{re.escape(message)}"):
             KernelCCA.load(path)
+
+
+class TestKNOI:
+    def saved_and_loaded(self, model, path, X, Y):
+        model.save(path)
+        again = knoi.load(path)
+        assert_equal_models(again, model)
+        assert again.history_ == model.history_
+        assert again.stopped_ == model.stopped_
+        for Z, W in zip(again.transform(X, Y), model.transform(X, Y), strict=True):
+            np.testing.assert_array_equal(Z, W)
+        return again
+
+    @every_solver
+    def test_history_and_parameters_are_restored(self, tmp_path, solver):
+        X, Y = related_views(1200)
+        model = small_knoi(solver, epochs=3, checkpoint=tmp_path / "run").fit(X, Y)
+        again = self.saved_and_loaded(model, tmp_path / "m.knoi", X, Y)
+        kept = {"checkpoint": str(tmp_path / "run")}
+        assert again.get_params() == model.get_params() | kept
+
+    def test_a_stream_is_saved_as_a_model(self, tmp_path):
+        X, Y = related_views(400)
+        model = small_knoi().partial_fit(X, Y)
+        model.save(tmp_path / "m.knoi")
+        again = KNOI.load(tmp_path / "m.knoi")
+        np.testing.assert_array_equal(again.transform(X), model.transform(X))
+        assert again.stopped_ is None
+
+    @pytest.mark.parametrize("which", ["one for both", "a pair", "one and a name"])
+    def test_fitted_maps_given_as_parameters_are_restored(self, tmp_path, which):
+        X, _ = related_views(400)
+        Y = X[:, ::-1] + 0.1
+        fourier = RandomFourier.fit(X, RBF(2.0), 30, 5, 0)
+        columns = KernelColumns(RBF(3.0), Y[:20].copy())
+        given = {"one for both": fourier, "a pair": (fourier, columns)}
+        approximation = given.get(which, ("nystrom", columns))
+        model = small_knoi(approximation=approximation, epochs=3).fit(X, Y)
+        again = self.saved_and_loaded(model, tmp_path / "m.knoi", X, Y)
+        maps = again.approximation if which != "one for both" else (again.approximation,) * 2
+        projection = model.projection_.x, model.projection_.y
+        for found, expected in zip(maps, projection, strict=True):
+            if found != "nystrom":
+                np.testing.assert_array_equal(found.transform(X), expected.features.transform(X))
+        assert_equal_models(again.fit(X, Y), model)
+
+
+class TestFilesOfEarlierVersions:
+    """`files/format_1_*` were written before parameters and columns of the history were renamed."""
+
+    FILES = Path(__file__).with_name("files")
+
+    @pytest.mark.parametrize("name", ["knoi", "nystrom"])
+    def test_they_load_and_project(self, name):
+        model = knoi.load(self.FILES / f"format_1_{name}.knoi")
+        with np.load(self.FILES / "format_1_expected.npz") as expected:
+            Zx, Zy = model.transform(expected["X"], expected["Y"])
+            np.testing.assert_allclose(Zx, expected[f"{name}_x"], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(Zy, expected[f"{name}_y"], rtol=1e-9, atol=1e-12)
+            predicted = model.predict(expected["X"])
+        assert predicted.shape == (5, 2)
+        assert np.isfinite(predicted).all()
+
+    def test_parameters_and_columns_have_their_new_names(self, tmp_path):
+        model = knoi.load(self.FILES / "format_1_knoi.knoi")
+        assert model.lr_decay == 3.0
+        assert model.callbacks == ()
+        assert tuple(model.history_) == COLUMNS
+        assert model.history_["rolled_back"] == [False] * 6
+        model.save(tmp_path / "again.knoi")
+        assert knoi.load(tmp_path / "again.knoi").get_params() == model.get_params()
