@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +31,8 @@ from knoi.cli.output import (
     show_rows,
     table,
 )
-from knoi.cli.report import ReportInputs, check_report
-from knoi.cli.score import Evaluation, evaluate
+from knoi.cli.report import check_report, report_inputs, write_report
+from knoi.cli.score import evaluate
 
 if TYPE_CHECKING:
     from knoi.data.pairs import PairSource
@@ -47,60 +46,33 @@ EXAMPLES = examples(
     "knoi fit X.csv Y.csv -o model.knoi --method nystrom --kernel laplacian --reg 1e-5",
 )
 USAGE = "knoi fit X Y -o MODEL"
-DEFAULT_COMPONENTS = 10
 # By default this fraction of the pairs is held out, up to a number, if there are enough pairs.
 HELD_OUT, MOST_HELD_OUT, FEWEST_TO_SPLIT = 0.1, 10_000, 1000
 # Components listed on the screen; all of them are in the JSON document.
 LISTED = 10
 
 _OUTPUT, _LONG_RUNS = "Output", "Long runs"
+_MODEL = "The model file to write; an existing model is replaced."
+_HELD_OUT = (
+    "Pairs held out of the fit to score the model on: a fraction (0.1) or a number; 0 for none. By "
+    "default a tenth, at most 10,000, if there are 1,000 pairs or more and no --test."
+)
+_REPORT = "Write a page with correlations, variates, retrieval and important inputs."
+_CHECKPOINT = "Save the run here every minute, and when it is interrupted."
 
 
 def fit(
     context: typer.Context,
     x: options.ViewX,
     y: options.ViewY,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="MODEL",
-            show_default=False,
-            help="The model file to write; an existing model is replaced.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ],
-    components: Annotated[
-        int | None,
-        typer.Option(
-            "--components",
-            "-k",
-            metavar="N",
-            min=1,
-            help="Dimensions to project to; by default 10, or the number of columns if smaller.",
-        ),
-    ] = None,
+    output: Annotated[Path, options.option("MODEL", _MODEL, "--output", "-o", panel=_OUTPUT)],
+    components: options.Components = None,
     method: options.MethodName = "auto",
     held_out: Annotated[
-        Any,
-        typer.Option(
-            parser=options.held_out_size,
-            metavar="SIZE",
-            help="Pairs held out of the fit to score the model on: a fraction (0.1) or a number; 0 "
-            "for none. By default a tenth, at most 10,000, if there are 1,000 pairs or more and no "
-            "--test.",
-        ),
+        Any, options.option("SIZE", _HELD_OUT, parser=options.held_out_size)
     ] = None,
     seed: options.Seed = 0,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="HTML",
-            help="Write a page with correlations, variates, retrieval and important inputs.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
+    report: Annotated[Path | None, options.option("HTML", _REPORT, panel=_OUTPUT)] = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     rank: options.Rank = None,
@@ -112,14 +84,7 @@ def fit(
     epochs: options.Epochs = None,
     time: options.Seconds = None,
     settings: options.Settings = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Save the run here every minute, and when it is interrupted.",
-            rich_help_panel=_LONG_RUNS,
-        ),
-    ] = None,
+    checkpoint: Annotated[Path | None, options.option("DIR", _CHECKPOINT, panel=_LONG_RUNS)] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue from the checkpoint.", rich_help_panel=_LONG_RUNS),
@@ -160,30 +125,34 @@ def fit(
         train, held_out_pairs = _split(pairs, held_out, seed, test_pairs)
         # With both, the pairs of --test are scored; those held out are only left out of the fit.
         scored = held_out_pairs if test_pairs is None else test_pairs
-        inputs = None
         if report is not None:
-            inputs = ReportInputs.check(
-                pairs, scored, labels, images, title, seed, held_out=test_pairs is None
-            )
+            inputs = report_inputs(context, pairs, scored, held_out=test_pairs is None)
         if components is None and "n_components" not in others:
-            model.set_params(n_components=min(DEFAULT_COMPONENTS, *pairs.n_cols))
+            model.set_params(n_components=options.default_components(pairs.n_cols))
         seconds = _train(model, train, scored, method, context, console)
         if "verbose" in model.get_params(deep=False):
             model.set_params(verbose=None)  # how this run was shown is not part of the model
         model.save(output)
         evaluation = None if scored is None else evaluate(model, *scored.views())
-        if inputs is not None and report is not None:
+        if report is not None:
             say(console, "Writing the report")
             facts = [("X", str(x)), ("Y", str(y)), ("model", str(output))]
             facts.append(("time to fit", clock(seconds)))
-            inputs.write(report, model, train, facts, options.command_line(context))
-    result = FitResult(
-        model, output, report, context, train.n_rows, train.n_cols, seconds, evaluation
-    )
+            write_report(report, model, train, facts=facts, **inputs)
+    document = {
+        "model": str(output),
+        "report": None if report is None else str(report),
+        "command": options.command_line(context),
+        **_describe(model),
+        "rows": train.n_rows,
+        "columns": list(train.n_cols),
+        "seconds": seconds,
+        "held_out": evaluation,
+    }
     if as_json:
-        print_json(result.document())
+        print_json(document)
     else:
-        result.print(results(quiet))
+        _print(document, results(quiet), context)
 
 
 def _check_outputs(output: Path, report: Path | None, inputs: tuple[Path | None, ...]) -> None:
@@ -294,78 +263,53 @@ def log_to_console(console: Console) -> Iterator[None]:
         logger.setLevel(level)
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """A fitted model and what `knoi fit` says about it."""
+def _describe(model: "BaseCCA") -> dict[str, Any]:
+    """Return what a fitted model says about itself, for JSON."""
+    from knoi.arrays.backend import peak_memory
+    from knoi.estimators.base import portable
 
-    model: "BaseCCA"
-    output: Path
-    report: Path | None
-    context: typer.Context
-    n_rows: int
-    n_cols: tuple[int, int]
-    seconds: float
-    held_out: Evaluation | None
+    training = ("stopped_", "n_samples_seen_", "history_")
+    return {
+        "method": type(model).__name__,
+        "parameters": {k: portable(v) for k, v in model.get_params(deep=False).items()},
+        "peak_memory_bytes": peak_memory(),
+        "training": {
+            "total_correlation": float(model.correlations_.sum()),
+            "correlations": model.correlations_,
+        },
+        **{name.rstrip("_"): getattr(model, name) for name in training if hasattr(model, name)},
+    }
 
-    def document(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
-        from knoi.arrays.backend import peak_memory
-        from knoi.estimators.base import portable
 
-        model = self.model
-        document: dict[str, Any] = {
-            "model": str(self.output),
-            "report": None if self.report is None else str(self.report),
-            "command": options.command_line(self.context),
-            "method": type(model).__name__,
-            "parameters": {k: portable(v) for k, v in model.get_params(deep=False).items()},
-            "rows": self.n_rows,
-            "columns": list(self.n_cols),
-            "seconds": self.seconds,
-            "peak_memory_bytes": peak_memory(),
-            "training": {
-                "total_correlation": float(model.correlations_.sum()),
-                "correlations": model.correlations_,
-            },
-            "held_out": None if self.held_out is None else self.held_out.document(),
-        }
-        for name in ("stopped_", "n_samples_seen_", "history_"):
-            if hasattr(model, name):
-                document[name.rstrip("_")] = getattr(model, name)
-        return document
+def _print(document: dict[str, Any], console: Console, context: typer.Context) -> None:
+    """Print correlations, files written, and what to do next."""
+    console.print(_table(document["training"], document["held_out"]))
+    say(console, f"Model:  {document['model']} (fitted in {clock(document['seconds'])})")
+    if document["report"] is not None:
+        say(console, f"Report: {document['report']}")
+    if document["held_out"] is None:
+        say(
+            console,
+            "In-sample correlations are optimistic. To score the model on other pairs: "
+            f"knoi score {document['model']} X_TEST Y_TEST",
+        )
+    if document.get("stopped") == "out of time" and document["parameters"].get("checkpoint"):
+        say(console, f"Time is up; to train on: {options.command_line(context, '--resume')}")
 
-    def print(self, console: Console) -> None:
-        """Print correlations, files written, and what to do next."""
-        console.print(self._table())
-        say(console, f"Model:  {self.output} (fitted in {clock(self.seconds)})")
-        if self.report is not None:
-            say(console, f"Report: {self.report}")
-        if self.held_out is None:
-            say(
-                console,
-                "In-sample correlations are optimistic. To score the model on other pairs: "
-                f"knoi score {self.output} X_TEST Y_TEST",
-            )
-        stopped = getattr(self.model, "stopped_", None)
-        if stopped == "out of time" and getattr(self.model, "checkpoint", None):
-            say(
-                console,
-                f"Time is up; to train on: {options.command_line(self.context, '--resume')}",
-            )
 
-    def _table(self) -> Table:
-        columns = {"training": self.model.correlations_}
-        if self.held_out is not None:
-            columns[f"{self.held_out.n_rows:,} held-out pairs"] = self.held_out.fitted
-        L = len(self.model.correlations_)
-        made = table("component", *columns)
-        for i in range(min(L, LISTED)):
-            made.add_row(str(i + 1), *(f"{rho[i]:.3f}" for rho in columns.values()))
-        if L > LISTED:
-            made.add_row("...", *("" for _ in columns), style="dim")
-        made.add_section()
-        totals = (f"{rho.sum():.2f}" for rho in columns.values())
-        made.add_row(f"total, at most {L}", *totals, style="bold")
-        if self.held_out is not None:
-            made.add_row("total, refit", "-", f"{self.held_out.total_refit:.2f}")
-        return made
+def _table(training: dict[str, Any], held_out: dict[str, Any] | None) -> Table:
+    columns = {"training": training["correlations"]}
+    if held_out is not None:
+        columns[f"{held_out['rows']:,} held-out pairs"] = held_out["correlations"]
+    L = len(training["correlations"])
+    made = table("component", *columns)
+    for i in range(min(L, LISTED)):
+        made.add_row(str(i + 1), *(f"{rho[i]:.3f}" for rho in columns.values()))
+    if L > LISTED:
+        made.add_row("...", style="dim")
+    made.add_section()
+    totals = (f"{rho.sum():.2f}" for rho in columns.values())
+    made.add_row(f"total, at most {L}", *totals, style="bold")
+    if held_out is not None:
+        made.add_row("total, refit", "-", f"{held_out['total_correlation_refit']:.2f}")
+    return made

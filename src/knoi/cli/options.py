@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from knoi.arrays.blocks import parse_bytes
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -30,21 +29,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Method:
-    """A value of `--method`.
+    """A value of `--method`."""
 
-    Attributes
-    ----------
-    estimator : str
-        Name of the class in `knoi`.
-    regs : tuple
-        Regularisations that `knoi tune` tries by default.
-    minibatches : bool
-        Trains in steps: prints its own progress, and can save and resume checkpoints.
-    """
-
-    estimator: str
-    regs: tuple[float | str, ...]
-    minibatches: bool = False
+    estimator: str  # name of the class in `knoi`
+    regs: tuple[float | str, ...]  # what `knoi tune` tries by default
+    minibatches: bool = False  # trains in steps: prints its progress, can save checkpoints
 
 
 METHODS = {
@@ -80,6 +69,11 @@ def estimator_options(context: typer.Context) -> dict[str, Any]:
     return {name: context.params[name] for name in PARAMETERS if name in context.params}
 
 
+def default_components(n_cols: tuple[int, int]) -> int:
+    """Return the number of components for two views of so many columns."""
+    return min(10, *n_cols)
+
+
 def method_name(name: str) -> str:
     """Parse a method, or auto."""
     if name not in ("auto", *METHODS):
@@ -102,16 +96,8 @@ def make_model(
 ) -> "BaseCCA":
     """Create the estimator of a method.
 
-    Parameters
-    ----------
-    method : str
-        A key of `METHODS`.
-    options : mapping
-        Values of options by their names, without dashes; None where an option was not given.
-    settings : mapping
-        Further parameters by the names of the estimator.
-    verbose : bool
-        Print progress, for estimators that have the parameter.
+    `options` are by the names in `PARAMETERS`, None where one was not given; `settings` are by the
+    names of the estimator; `verbose` is for estimators that have the parameter.
     """
     import knoi
     from knoi.checks import one_per_view
@@ -166,6 +152,8 @@ def seconds(text: str) -> float:
 
 def memory_size(text: str) -> str:
     """Check a size in bytes; the text itself is what estimators take."""
+    from knoi.arrays.blocks import parse_bytes
+
     try:
         parse_bytes(text)
     except InputError:
@@ -311,6 +299,12 @@ def as_typed(value: Any) -> str:
 
 # --- Options that several commands share ------------------------------------------------------
 
+
+def option(metavar: str, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Create an option that takes a value, shown as `metavar`; `text` is its help."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
 # `main` reads it from the arguments themselves, since it must work even where parsing fails.
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -318,134 +312,59 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document, and nothing else.")
 ]
 
-ViewX = Annotated[
-    Path,
-    typer.Argument(
-        metavar="X",
-        show_default=False,
-        help="One view: .npy, .npz, .h5:/DATASET, .zarr, .parquet, .csv, .tsv (also gzipped) or "
-        ".mat; PATH:NAME selects an array or columns of a file that holds several.",
-    ),
-]
-ViewY = Annotated[
-    Path, typer.Argument(metavar="Y", show_default=False, help="The other view, paired by row.")
-]
-Model = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", show_default=False, help="A model file, as `knoi fit` writes."),
-]
-Test = Annotated[
-    tuple[Path, Path] | None,
-    typer.Option(
-        "--test",
-        metavar="X_TEST Y_TEST",
-        help="Two files of pairs that are not used for the fit, to score the model on.",
-    ),
-]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Makes the run repeatable.")]
-MethodName = Annotated[
-    str,
-    typer.Option(
-        parser=method_name,
-        metavar="NAME",
-        help=f"auto (knoi; linear for --kernel linear), {', '.join(METHODS)}.",
-    ),
-]
+_VIEW = (
+    "One view: .npy, .npz, .h5:/DATASET, .zarr, .parquet, .csv, .tsv (also gzipped) or .mat; "
+    "PATH:NAME selects an array or columns of a file that holds several."
+)
+ViewX = Annotated[Path, typer.Argument(metavar="X", help=_VIEW)]
+ViewY = Annotated[Path, typer.Argument(metavar="Y", help="The other view, paired by row.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as `knoi fit` writes.")]
 
-_fitting = partial(typer.Option, rich_help_panel="How to fit")
-Kernel = Annotated[
-    Any,
-    _fitting(
-        parser=pair_of(word),
-        metavar="NAME",
-        help="rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y sets one per "
-        "view.",
-    ),
-]
-Rank = Annotated[
-    int | None,
-    _fitting(metavar="N", min=1, help="Features per view: more are more accurate, and slower."),
-]
-Width = Annotated[
-    Any,
-    _fitting(
-        parser=pair_of(number_or("median")),
-        metavar="W",
-        help="Length scale of the kernel: a number or median (the default); X:Y sets one per view.",
-    ),
-]
-Reg = Annotated[
-    Any,
-    _fitting(
-        parser=pair_of(number_or("auto")),
-        metavar="R",
-        help="Regularisation, relative to the variance of a view; X:Y sets one per view.",
-    ),
-]
-Approximation = Annotated[
-    Any,
-    _fitting(
-        parser=pair_of(word),
-        metavar="NAME",
-        help="Features that approximate the kernel: nystrom, fourier, random (chosen to suit the "
-        "kernel), ...",
-    ),
-]
-Landmarks = Annotated[
-    str | None,
-    _fitting(
-        metavar="NAME",
-        help="How nystrom features choose their landmarks: uniform, kmeans, leverage, ...",
-    ),
-]
-Epochs = Annotated[int | None, _fitting(metavar="N", min=1, help="Passes over the data.")]
-Seconds = Annotated[
-    float | None,
-    _fitting(
-        "--time", parser=seconds, metavar="TIME", help="Stop training after 90s, 10m or 1h30m."
-    ),
-]
-Settings = Annotated[
-    list[Any] | None,
-    _fitting(
-        "--set",
-        parser=setting,
-        metavar="NAME=VALUE",
-        help="Any other parameter of the Python class, e.g. --set momentum=0.99; may be repeated.",
-    ),
-]
+_TEST = "Two files of pairs that are not used for the fit, to score the model on."
+Test = Annotated[tuple[Path, Path] | None, option("X_TEST Y_TEST", _TEST, "--test")]
+Seed = Annotated[int, option("N", "Makes the run repeatable.", min=0)]
+_METHODS = f"auto (knoi; linear for --kernel linear), {', '.join(METHODS)}."
+MethodName = Annotated[str, option("NAME", _METHODS, parser=method_name)]
+_COMPONENTS = "Dimensions to project to; by default 10, or the number of columns if smaller."
+Components = Annotated[int | None, option("N", _COMPONENTS, "--components", "-k", min=1)]
 
-_machine = partial(typer.Option, rich_help_panel="The machine")
-Memory = Annotated[
-    str | None,
-    _machine(
-        parser=memory_size,
-        metavar="SIZE",
-        help="Memory limit, e.g. 4GiB; by default half of the free memory.",
-    ),
-]
-Jobs = Annotated[int | None, _machine(metavar="N", help="Threads; by default every core.")]
-Device = Annotated[str | None, _machine(metavar="NAME", help="cpu or cuda (needs torch).")]
+_fitting = partial(option, panel="How to fit")
+_KERNEL = "rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y sets one per view."
+Kernel = Annotated[Any, _fitting("NAME", _KERNEL, parser=pair_of(word))]
+_RANK = "Features per view: more are more accurate, and slower."
+Rank = Annotated[int | None, _fitting("N", _RANK, min=1)]
+_WIDTH = "Length scale of the kernel: a number or median (the default); X:Y sets one per view."
+Width = Annotated[Any, _fitting("W", _WIDTH, parser=pair_of(number_or("median")))]
+_REG = "Regularisation, relative to the variance of a view; X:Y sets one per view."
+Reg = Annotated[Any, _fitting("R", _REG, parser=pair_of(number_or("auto")))]
+_APPROXIMATION = (
+    "Features that approximate the kernel: nystrom, fourier, random (chosen to suit the "
+    "kernel), ..."
+)
+Approximation = Annotated[Any, _fitting("NAME", _APPROXIMATION, parser=pair_of(word))]
+_LANDMARKS = "How nystrom features choose their landmarks: uniform, kmeans, leverage, ..."
+Landmarks = Annotated[str | None, _fitting("NAME", _LANDMARKS)]
+Epochs = Annotated[int | None, _fitting("N", "Passes over the data.", min=1)]
+_TIME = "Stop training after 90s, 10m or 1h30m."
+Seconds = Annotated[float | None, _fitting("TIME", _TIME, "--time", parser=seconds)]
+_SET = "Any other parameter of the Python class, e.g. --set momentum=0.99; may be repeated."
+Settings = Annotated[list[Any] | None, _fitting("NAME=VALUE", _SET, "--set", parser=setting)]
 
-_report = partial(typer.Option, rich_help_panel="The report")
-Labels = Annotated[
-    Path | None,
-    _report(
-        metavar="FILE",
-        help="A label for each row, to colour the report by: one per line of a text file, or one "
-        "array or column of any format that a view may have.",
-    ),
-]
-Images = Annotated[
-    list[Any] | None,
-    _report(
-        "--images",
-        parser=image_size,
-        metavar="HxW",
-        help="Rows are images of this height and width; give it twice if X and Y differ.",
-    ),
-]
-Title = Annotated[str | None, _report(metavar="TEXT", help="Heading of the report.")]
+_machine = partial(option, panel="The machine")
+_MEMORY = "Memory limit, e.g. 4GiB; by default half of the free memory."
+Memory = Annotated[str | None, _machine("SIZE", _MEMORY, parser=memory_size)]
+Jobs = Annotated[int | None, _machine("N", "Threads; by default every core.")]
+Device = Annotated[str | None, _machine("NAME", "cpu or cuda (needs torch).")]
+
+_report = partial(option, panel="The report")
+_LABELS = (
+    "A label for each row, to colour the report by: one per line of a text file, or one array or "
+    "column of any format that a view may have."
+)
+Labels = Annotated[Path | None, _report("FILE", _LABELS)]
+_IMAGES = "Rows are images of this height and width; give it twice if X and Y differ."
+Images = Annotated[list[Any] | None, _report("HxW", _IMAGES, "--images", parser=image_size)]
+Title = Annotated[str | None, _report("TEXT", "Heading of the report.")]
 
 
 def command_line(context: typer.Context, *more: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,12 +37,7 @@ def report(
     model: options.Model,
     x: options.ViewX,
     y: options.ViewY,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="HTML", show_default=False, help="The page to write."
-        ),
-    ],
+    output: Annotated[Path, options.option("HTML", "The page to write.", "--output", "-o")],
     seed: options.Seed = 0,
     test: options.Test = None,
     labels: options.Labels = None,
@@ -67,10 +61,10 @@ def report(
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         check_columns(pairs.n_cols, columns)
         others = open_test_pairs(test, columns, opened)
-        inputs = ReportInputs.check(pairs, others, labels, images, title, seed)
+        inputs = report_inputs(context, pairs, others)
         say(messages(quiet), f"Writing the report on {model}")
         facts = [("model", str(model)), ("X", str(x)), ("Y", str(y))]
-        inputs.write(output, fitted, pairs, facts, options.command_line(context))
+        write_report(output, fitted, pairs, facts=facts, **inputs)
     say(results(quiet), f"Report: {output}")
 
 
@@ -84,74 +78,44 @@ def check_report(path: Path, option: str, inputs: Sequence[Path | None]) -> None
     require_report_extra()
 
 
-@dataclass(frozen=True)
-class ReportInputs:
-    """What a report shows besides the model, checked before any long work.
+def report_inputs(
+    context: typer.Context,
+    pairs: "PairSource",
+    test: "PairSource | None",
+    *,
+    held_out: bool = False,
+) -> dict[str, Any]:
+    """Return arguments of `model_report` from the options, checked before any long work.
 
-    Attributes
-    ----------
-    test : PairSource or None
-        Pairs that were not fitted to.
-    labels : array or None
-        Labels of the rows shown: of `test` if there is one, else of the training rows.
-    images : pair of sizes or None
-        Height and width of the images that rows of X and of Y are.
+    `held_out` means that `test` is part of `pairs`. Labels are those of `pairs` then, or if there
+    is no `test`; otherwise those of `test`.
     """
+    given, labels = context.params, None
+    if given["labels"] is not None:
+        if test is None or held_out:
+            labels = read_labels(given["labels"], pairs.n_rows, "X")
+            labels = labels if test is None else labels[test.row_numbers()]
+        else:
+            labels = read_labels(given["labels"], test.n_rows, "X of --test")
+    return {
+        "test": None if test is None else test.views(),
+        "labels": labels,
+        "images": _image_sizes(given["images"] or (), pairs.n_cols),
+        "command": options.command_line(context),
+        "title": given["title"],
+        "random_state": given["seed"],
+    }
 
-    test: "PairSource | None"
-    labels: Any
-    images: tuple[Size, Size] | None
-    title: str | None
-    seed: int
 
-    @classmethod
-    def check(
-        cls,
-        pairs: "PairSource",
-        test: "PairSource | None",
-        labels: Path | None,
-        images: Sequence[Size] | None,
-        title: str | None,
-        seed: int,
-        *,
-        held_out: bool = False,
-    ) -> "ReportInputs":
-        """Read the labels and check everything; `held_out` means that `test` is part of `pairs`."""
-        of_rows = None
-        if labels is not None:
-            if test is None or held_out:
-                of_rows = read_labels(labels, pairs.n_rows, "X")
-                of_rows = of_rows if test is None else of_rows[test.row_numbers()]
-            else:
-                of_rows = read_labels(labels, test.n_rows, "X of --test")
-        return cls(test, of_rows, _image_sizes(images or (), pairs.n_cols), title, seed)
+def write_report(path: Path, model: "BaseCCA", train: "PairSource", **inputs: Any) -> None:
+    """Make the report of a model that is saved already, and write it."""
+    from knoi.report import model_report
 
-    def write(
-        self,
-        path: Path,
-        model: "BaseCCA",
-        train: "PairSource",
-        facts: Sequence[tuple[str, str]],
-        command: str,
-    ) -> None:
-        """Make the report and write it."""
-        from knoi.report import model_report
-
-        try:
-            model_report(
-                model,
-                *train.views(),
-                test=None if self.test is None else self.test.views(),
-                labels=self.labels,
-                images=self.images,
-                command=command,
-                facts=facts,
-                title=self.title,
-                random_state=self.seed,
-            ).write(path)
-        except Exception as error:
-            error.add_note("The model file is complete; only the report failed.")
-            raise
+    try:
+        model_report(model, *train.views(), **inputs).write(path)
+    except Exception as error:
+        error.add_note("The model file is complete; only the report failed.")
+        raise
 
 
 def _image_sizes(images: Sequence[Size], n_cols: tuple[int, int]) -> tuple[Size, Size] | None:

@@ -2,7 +2,6 @@
 
 import csv
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,38 +24,24 @@ EXAMPLES = examples(
     "knoi retrieve model.knoi X_test.npy Y_test.npy --rows 0-99 --csv > matches.csv",
 )
 USAGE = "knoi retrieve MODEL X Y --rows 0,5,10-20"
+_ROWS = "Rows to look up, from 0: numbers and ranges, e.g. 0,5,10-20."
+_SIMILARITY = options.choice("cosine", "euclidean", "dot")
 
 
 def retrieve(
     model: options.Model,
     x: options.ViewX,
     y: options.ViewY,
-    rows: Annotated[
-        Any,
-        typer.Option(
-            parser=options.row_numbers,
-            metavar="ROWS",
-            show_default=False,
-            help="Rows to look up, from 0: numbers and ranges, e.g. 0,5,10-20.",
-        ),
-    ],
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="Matches per row.")] = 5,
+    rows: Annotated[Any, options.option("ROWS", _ROWS, parser=options.row_numbers)],
+    top: Annotated[int, options.option("N", "Matches per row.", min=1)] = 5,
     source: Annotated[
         str,
-        typer.Option(
-            "--from",
-            parser=options.choice("x", "y"),
-            metavar="x|y",
-            help="The view the rows are from.",
+        options.option(
+            "x|y", "The view the rows are from.", "--from", parser=options.choice("x", "y")
         ),
     ] = "x",
     similarity: Annotated[
-        str,
-        typer.Option(
-            parser=options.choice("cosine", "euclidean", "dot"),
-            metavar="NAME",
-            help="cosine, euclidean or dot.",
-        ),
+        Any, options.option("NAME", "cosine, euclidean or dot.", parser=_SIMILARITY)
     ] = "cosine",
     memory: options.Memory = None,
     jobs: options.Jobs = None,
@@ -75,88 +60,20 @@ def retrieve(
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv.", param_hint="'--csv'")
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
-    found = _search(fitted, (x, y), rows, top, source, similarity)
+    queries = _search(fitted, (x, y), rows, top, source, similarity)
     if as_json:
-        print_json(found.document(str(model)))
+        names = {"model": str(model), "from": source, "similarity": similarity}
+        print_json({**names, "queries": queries})
     elif as_csv:
-        found.write_csv()
+        _write_csv(queries)
     else:
-        results().print(found.table())
-
-
-@dataclass(frozen=True)
-class RetrievalResult:
-    """Matches of some rows.
-
-    Attributes
-    ----------
-    source : {"x", "y"}
-        The view of the rows looked up.
-    similarity : {"cosine", "euclidean", "dot"}
-    rows : list of int
-    matches : array of shape (n, k)
-        Rows of the other view, best first.
-    similarities : array of shape (n, k)
-    partner_ranks : array of shape (n,) or None
-        Rank of each row's partner among all rows; None if rows have no partners.
-    """
-
-    source: str
-    similarity: str
-    rows: list[int]
-    matches: Any
-    similarities: Any
-    partner_ranks: Any
-
-    def document(self, model: str) -> dict[str, Any]:
-        """Return everything, for JSON."""
-        queries = []
-        for i, row in enumerate(self.rows):
-            matches = [{"row": at, "similarity": value} for at, value in self._matches(i)]
-            rank = None if self.partner_ranks is None else float(self.partner_ranks[i])
-            queries.append({"row": row, "rank_of_partner": rank, "matches": matches})
-        return {
-            "model": model,
-            "from": self.source,
-            "similarity": self.similarity,
-            "queries": queries,
-        }
-
-    def write_csv(self) -> None:
-        """Print one match per line."""
-        lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow(["row", "place", "match", "similarity"])
-        for i, row in enumerate(self.rows):
-            for place, (at, value) in enumerate(self._matches(i), start=1):
-                lines.writerow([row, place, at, f"{value:.6g}"])
-
-    def table(self) -> Table:
-        """Return a table with one line per row, its partner marked."""
-        other, paired = "Y" if self.source == "x" else "X", self.partner_ranks is not None
-        headings = ["best", *(str(place) for place in range(2, self.matches.shape[1] + 1))]
-        made = table(
-            f"row of {self.source.upper()}",
-            *(["partner rank"] if paired else []),
-            *headings,
-            title=f"nearest rows of {other} ({self.similarity})",
-            caption="✓ the partner" if paired else None,
-        )
-        for i, row in enumerate(self.rows):
-            rank = [Text(f"{self.partner_ranks[i]:,.10g}", style="dim")] if paired else []
-            cells = [
-                Text(f"{at} ✓", style="bold green") if paired and at == row else Text(str(at))
-                for at, _ in self._matches(i)
-            ]
-            made.add_row(Text(str(row)), *rank, *cells)
-        return made
-
-    def _matches(self, i: int) -> list[tuple[int, float]]:
-        return list(zip(self.matches[i].tolist(), self.similarities[i].tolist(), strict=True))
+        results().print(_table(queries, source, similarity))
 
 
 def _search(
     fitted: "BaseCCA", paths: tuple[Path, Path], rows: list[int], top: int, source: str, kind: Any
-) -> RetrievalResult:
+) -> list[dict[str, Any]]:
+    """Return the matches of each row, best first, and the rank of its partner if it has one."""
     import numpy as np
 
     from knoi.data.checked import CheckedView
@@ -175,7 +92,50 @@ def _search(
             )
         queries = project(CheckedView(ours, queried).take(np.asarray(rows, dtype=np.int64)))
         gallery = np.concatenate([Z for _, Z in projected_pieces(fitted, theirs, searched)])
-    matches, similarities = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
-    paired = ours.n_rows == theirs.n_rows
-    ranks = partner_ranks(queries, gallery, rows, similarity=kind) if paired else None
-    return RetrievalResult(source, kind, rows, matches, similarities, ranks)
+    indices, values = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
+    ranks = [None] * len(rows)
+    if ours.n_rows == theirs.n_rows:
+        ranks = partner_ranks(queries, gallery, rows, similarity=kind).tolist()
+    return [
+        {
+            "row": row,
+            "rank_of_partner": rank,
+            "matches": [
+                {"row": int(i), "similarity": float(v)} for i, v in zip(*found, strict=True)
+            ],
+        }
+        for row, rank, *found in zip(rows, ranks, indices, values, strict=True)
+    ]
+
+
+def _write_csv(queries: list[dict[str, Any]]) -> None:
+    """Print one match per line."""
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(["row", "place", "match", "similarity"])
+    for query in queries:
+        for place, match in enumerate(query["matches"], start=1):
+            lines.writerow([query["row"], place, match["row"], f"{match['similarity']:.6g}"])
+
+
+def _table(queries: list[dict[str, Any]], source: str, similarity: str) -> Table:
+    """Return a table with one line per query, its partner marked."""
+    paired = queries[0]["rank_of_partner"] is not None
+    made = table(
+        f"row of {source.upper()}",
+        *(["partner rank"] if paired else []),
+        "best",
+        *(str(place) for place in range(2, len(queries[0]["matches"]) + 1)),
+        title=f"nearest rows of {'Y' if source == 'x' else 'X'} ({similarity})",
+        caption="✓ the partner" if paired else None,
+    )
+    for query in queries:
+        rank = [Text(f"{query['rank_of_partner']:,.10g}", style="dim")] if paired else []
+        found = (match["row"] for match in query["matches"])
+        cells = [
+            Text(f"{row} ✓", style="bold green")
+            if paired and row == query["row"]
+            else Text(str(row))
+            for row in found
+        ]
+        made.add_row(Text(str(query["row"])), *rank, *cells)
+    return made

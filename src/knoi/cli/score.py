@@ -1,21 +1,15 @@
 """`knoi score`: how well a model does on pairs it has not seen."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 
 from knoi.cli.files import check_columns, load_model, open_pairs
-from knoi.cli.options import AsJson, Debug, Device, Jobs, Memory, Model, Seed, ViewX, ViewY
+from knoi.cli.options import AsJson, Debug, Device, Jobs, Memory, Model, Seed, ViewX, ViewY, option
 from knoi.cli.output import examples, messages, print_json, results, say, table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from knoi.estimators.base import BaseCCA
-    from knoi.metrics import PermutationTest
 
 EXAMPLES = examples(
     "knoi score model.knoi X_test.npy Y_test.npy",
@@ -30,8 +24,7 @@ def score(
     x: ViewX,
     y: ViewY,
     permutations: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Permutations of the rows, to compute p-values."),
+        int, option("N", "Permutations of the rows, to compute p-values.", min=0)
     ] = 0,
     seed: Seed = 0,
     memory: Memory = None,
@@ -51,86 +44,49 @@ def score(
         check_columns(pairs.n_cols, (fitted.n_features_in_, fitted.n_features_y_))
         evaluation = evaluate(fitted, *pairs.views(), permutations, seed)
     if as_json:
-        print_json({"model": str(model), "x": str(x), "y": str(y), **evaluation.document()})
+        print_json({"model": str(model), "x": str(x), "y": str(y), **evaluation})
         return
     results().print(_table(evaluation))
     if not permutations:
         say(messages(), "Could it be chance? --permutations 999 gives p-values.")
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Correlations of a model's components on given pairs.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of pairs.
-    fitted : array of shape (L,)
-        Correlation of each component as the model has it.
-    refit : array of shape (L,)
-        Canonical correlations of a linear CCA of the projections.
-    test : PermutationTest or None
-        The permutation test of the same pairs.
-    """
-
-    n_rows: int
-    fitted: "NDArray[np.float64]"
-    refit: "NDArray[np.float64]"
-    test: "PermutationTest | None" = None
-
-    @property
-    def total(self) -> float:
-        """Total correlation: the sum over components."""
-        return float(self.fitted.sum())
-
-    @property
-    def total_refit(self) -> float:
-        """Total correlation after a linear CCA of the projections."""
-        return float(self.refit.sum())
-
-    def document(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
-        document: dict[str, Any] = {
-            "rows": self.n_rows,
-            "components": len(self.fitted),
-            "total_correlation": self.total,
-            "total_correlation_refit": self.total_refit,
-            "correlations": self.fitted,
-            "correlations_refit": self.refit,
-        }
-        if self.test is not None:
-            document["permutations"] = self.test.n_permutations
-            document["p_values"] = self.test.p_values
-            document["corrected_p_values"] = self.test.corrected_p_values
-            document["total_p_value"] = self.test.total_p_value
-        return document
-
-
 def evaluate(
     model: "BaseCCA", X: Any, Y: Any, n_permutations: int = 0, seed: int | None = None
-) -> Evaluation:
-    """Project these pairs and correlate the projections."""
+) -> dict[str, Any]:
+    """Correlate the components on these pairs; "refit" is by a linear CCA of the projections."""
     from knoi.metrics import canonical_correlations, component_correlations, permutation_test
 
     Zx, Zy = model.transform(X, Y)
-    return Evaluation(
-        n_rows=len(Zx),
-        fitted=component_correlations(Zx, Zy),
-        refit=canonical_correlations(Zx, Zy),
-        test=permutation_test(Zx, Zy, n_permutations, seed) if n_permutations else None,
-    )
+    fitted, refit = component_correlations(Zx, Zy), canonical_correlations(Zx, Zy)
+    evaluation: dict[str, Any] = {
+        "rows": len(Zx),
+        "components": len(fitted),
+        "total_correlation": float(fitted.sum()),
+        "total_correlation_refit": float(refit.sum()),
+        "correlations": fitted,
+        "correlations_refit": refit,
+    }
+    if n_permutations:
+        test = permutation_test(Zx, Zy, n_permutations, seed)
+        evaluation["permutations"] = test.n_permutations
+        for name in ("p_values", "corrected_p_values", "total_p_value"):
+            evaluation[name] = getattr(test, name)
+    return evaluation
 
 
-def _table(evaluation: Evaluation) -> Table:
-    test, L = evaluation.test, len(evaluation.fitted)
-    columns = [] if test is None else ["p", "p, corrected"]
-    made = table("component", "correlation", *columns, title=f"{evaluation.n_rows:,} pairs")
-    for i, rho in enumerate(evaluation.fitted):
-        values = [] if test is None else [test.p_values[i], test.corrected_p_values[i]]
-        made.add_row(str(i + 1), f"{rho:.3f}", *(f"{p:.2g}" for p in values))
+def _table(evaluation: dict[str, Any]) -> Table:
+    tested = "permutations" in evaluation
+    columns = ["p", "p, corrected"] if tested else []
+    made = table("component", "correlation", *columns, title=f"{evaluation['rows']:,} pairs")
+    for i, rho in enumerate(evaluation["correlations"]):
+        p_values = [evaluation[name][i] for name in ("p_values", "corrected_p_values") if tested]
+        made.add_row(str(i + 1), f"{rho:.3f}", *(f"{p:.2g}" for p in p_values))
     made.add_section()
-    made.add_row(f"total, at most {L}", f"{evaluation.total:.3f}", *columns and ["", ""])
-    last = [] if test is None else [f"{test.total_p_value:.2g}", ""]
-    made.add_row("total, refit", f"{evaluation.total_refit:.3f}", *last, style="bold")
+    made.add_row(
+        f"total, at most {evaluation['components']}", f"{evaluation['total_correlation']:.3f}"
+    )
+    last = [f"{evaluation['total_p_value']:.2g}"] if tested else []
+    refit = f"{evaluation['total_correlation_refit']:.3f}"
+    made.add_row("total, refit", refit, *last, style="bold")
     return made

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,7 @@ from knoi.cli.output import (
     show_steps,
     table,
 )
-from knoi.cli.score import Evaluation, evaluate
+from knoi.cli.score import evaluate
 from knoi.exceptions import InputError, MemoryBudgetError
 
 if TYPE_CHECKING:
@@ -42,59 +41,40 @@ DEFAULT_FACTORS = (0.5, 1.0, 2.0)
 HELD_OUT, MOST_HELD_OUT = 0.2, 10_000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
+# A trial is one combination and its results, as in the JSON document: some of these three values;
+# "width_factor", the width as a multiple of the median; "total_correlation" and
+# "total_correlation_refit" of the held-out pairs, None if it did not fit into memory; "error".
+GRID = ("rank", "width", "reg")
+Trial = dict[str, Any]
+
+_RANKS = "Features per view, e.g. 1000,2000,4000; by default the method's default."
+_WIDTHS = "Numbers, or multiples of the median distance; by default 0.5x,1x,2x."
+_REGS = "E.g. 1e-7,1e-6,1e-5; the default depends on the method."
+_HELD_OUT = (
+    "Pairs of the subset to score on: a fraction or a number; by default a fifth, at most 10,000."
+)
+_PLOT = "Plot the results: a .png, .svg or .pdf (needs matplotlib)."
+
+
+def _grid(text: str, one: Callable[[str], Any]) -> Any:
+    return options.option("LIST", text, parser=options.list_of(one))
+
 
 def tune(
     context: typer.Context,
     x: options.ViewX,
     y: options.ViewY,
-    components: Annotated[
-        int,
-        typer.Option("--components", "-k", metavar="N", min=1, help="Dimensions to project to."),
-    ] = 10,
+    components: options.Components = None,
     method: options.MethodName = "auto",
-    ranks: Annotated[
-        Any,
-        typer.Option(
-            parser=options.list_of(options.count),
-            metavar="LIST",
-            help="Features per view, e.g. 1000,2000,4000; by default the method's default.",
-        ),
-    ] = None,
-    widths: Annotated[
-        Any,
-        typer.Option(
-            parser=options.list_of(options.pair_of(options.width_or_factor)),
-            metavar="LIST",
-            help="Numbers, or multiples of the median distance; by default 0.5x,1x,2x.",
-        ),
-    ] = None,
-    regs: Annotated[
-        Any,
-        typer.Option(
-            parser=options.list_of(options.pair_of(options.number_or("auto"))),
-            metavar="LIST",
-            help="E.g. 1e-7,1e-6,1e-5; the default depends on the method.",
-        ),
-    ] = None,
-    subset: Annotated[
-        int, typer.Option(metavar="N", min=10, help="Pairs to use, drawn at random.")
-    ] = 100_000,
+    ranks: Annotated[Any, _grid(_RANKS, options.count)] = None,
+    widths: Annotated[Any, _grid(_WIDTHS, options.pair_of(options.width_or_factor))] = None,
+    regs: Annotated[Any, _grid(_REGS, options.pair_of(options.number_or("auto")))] = None,
+    subset: Annotated[int, options.option("N", "Pairs to use, drawn at random.", min=10)] = 100_000,
     held_out: Annotated[
-        Any,
-        typer.Option(
-            parser=options.held_out_size,
-            metavar="SIZE",
-            help="Pairs of the subset to score on: a fraction or a number; by default a fifth, at "
-            "most 10,000.",
-        ),
+        Any, options.option("SIZE", _HELD_OUT, parser=options.held_out_size)
     ] = None,
     seed: options.Seed = 0,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Plot the results: a .png, .svg or .pdf (needs matplotlib)."
-        ),
-    ] = None,
+    plot: Annotated[Path | None, options.option("FILE", _PLOT)] = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     kernel: options.Kernel = None,
@@ -114,6 +94,9 @@ def tune(
     correlation of held-out pairs. The last line printed is the command that fits the best
     combination to all pairs. Larger ranks are nearly always better; the table shows by how much.
     """
+    from knoi.arrays.random import TUNING_SUBSET, Purpose, derived_seed
+    from knoi.data.pairs import PairSource
+
     # The options of the estimator, from `components` to `device`, are taken from the context.
     chosen, others = options.estimator_options(context), dict(settings or ())
     grid = {"rank": ranks, "width": widths, "reg": regs}
@@ -122,144 +105,121 @@ def tune(
     options.make_model(method, {**chosen, **first}, others)  # raises for options it does not have
     if plot is not None:
         _check_plot(plot, (x, y))
-    search = Search(x, y, method, chosen, others)
-    trials, sizes = _run(search, grid, subset, held_out, seed, as_json, quiet)
-    best = _best(trials)
-    if best.evaluation is None:
-        raise MemoryBudgetError(best.error or "nothing fits into memory")
-    if plot is not None:
-        _write_plot(plot, trials, components)
-    if as_json:
-        print_json(_document(search, trials, sizes))
-    else:
-        _print_results(search, trials, plot, quiet)
-
-
-@dataclass(frozen=True)
-class Search:
-    """What all fits of a grid search have in common."""
-
-    x: Path
-    y: Path
-    method: str
-    options: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-    def model(self, values: Mapping[str, Any]) -> "BaseCCA":
-        """Return the estimator with these values."""
-        return options.make_model(self.method, {**self.options, **values}, self.settings)
-
-    def fit_command(self, values: Mapping[str, Any]) -> str:
-        """Return the command that fits this combination to all pairs."""
-        arguments = ["knoi", "fit", str(self.x), str(self.y), "-o", "model.knoi"]
-        arguments += ["--method", self.method]
-        for name, value in {**self.options, **values}.items():
-            if value is None or (self.method, name) == ("linear", "kernel"):
-                continue
-            arguments += [f"--{name}", f"{value:g}s" if name == "time" else options.as_typed(value)]
-        for name, value in self.settings.items():
-            arguments += ["--set", f"{name}={'none' if value is None else value}"]
-        return shlex.join(arguments)
-
-
-@dataclass(frozen=True)
-class Point:
-    """One combination: some of rank, width, reg; and the width as a multiple of the median."""
-
-    values: Mapping[str, Any]
-    factor: float | None = None
-
-    def format(self, name: str) -> str:
-        """Format one value for the screen."""
-        text = options.as_typed(self.values[name])
-        return f"{text} ({self.factor:g}x)" if name == "width" and self.factor else text
-
-    def without_reg(self) -> dict[str, Any]:
-        """Return the values that determine the features."""
-        return {name: value for name, value in self.values.items() if name != "reg"}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The result of one combination; `evaluation` is None if it did not fit into memory."""
-
-    point: Point
-    seconds: float
-    evaluation: Evaluation | None
-    error: str | None = None
-
-    @property
-    def score(self) -> float:
-        """Total correlation of the held-out pairs, by which trials are compared."""
-        return float("-inf") if self.evaluation is None else self.evaluation.total
-
-
-def _best(trials: list[Trial]) -> Trial:
-    return max(trials, key=lambda trial: trial.score)
-
-
-def _run(
-    search: Search,
-    grid: Mapping[str, Sequence[Any] | None],
-    n_rows: int,
-    held_out: int | float | None,
-    seed: int,
-    as_json: bool,
-    quiet: bool,
-) -> tuple[list[Trial], tuple[int, int]]:
-    """Fit and score the grid; return the trials, and the numbers of pairs fitted and held out."""
-    from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
-    from knoi.data.pairs import PairSource
-
-    with open_pairs(search.x, search.y, USAGE) as pairs:
-        subset = pairs.sample(n_rows, derived_seed(seed, Purpose.PARTS, TUNING_SUBSET))
+    with open_pairs(x, y, USAGE) as pairs:
+        if components is None and "n_components" not in others:
+            chosen["components"] = options.default_components(pairs.n_cols)
+        sample = pairs.sample(subset, derived_seed(seed, Purpose.PARTS, TUNING_SUBSET))
     trials: list[Trial] = []
-    with PairSource.open(*subset) as pairs:
-        if held_out is None:
-            held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
-        if not held_out:
-            raise InputError("--held-out 0: there must be pairs to score on. Give e.g. 0.2.")
-        with prefix_errors("--held-out"):
-            train, test = pairs.split(held_out, derived_seed(seed, Purpose.PARTS, TUNING_SPLIT))
-        points = _points(search, grid, train, seed)
+
+    def make(values: Mapping[str, Any]) -> "BaseCCA":
+        return options.make_model(method, {**chosen, **values}, others)
+
+    def document() -> dict[str, Any]:
+        best = max(trials, key=_score)
+        return {
+            "method": method,
+            "components": make({}).n_components,
+            "rows": train.n_rows,
+            "rows_left_out": test.n_rows,
+            "trials": trials,
+            "best": best,
+            "command": _fit_command(x, y, method, {**chosen, **_values(best)}, others),
+        }
+
+    with PairSource.open(*sample) as pairs:
+        train, test = _split(pairs, held_out, seed)
+        points = _points(grid, make({}).get_params(deep=False), method, train, seed)
         console = messages(quiet)
         say(
             console,
-            f"{len(points)} fits of {search.method} to {train.n_rows:,} pairs, scored on "
+            f"{len(points)} fits of {method} to {train.n_rows:,} pairs, scored on "
             f"{test.n_rows:,} others",
         )
         try:
             with show_steps(console, len(points)) as step:
-                for _, group in groupby(points, key=Point.without_reg):
-                    trials.extend(_fit_group(list(group), search, train, test, step))
+                for _, group in groupby(points, key=lambda point: {**point, "reg": None}):
+                    trials.extend(_fit_group(list(group), make, train, test, step))
         except KeyboardInterrupt:
-            if not as_json and trials:
-                _print_results(search, trials, None, quiet)
+            if trials and not as_json:
+                _print_results(document(), None, quiet)
             message = f"interrupted after {len(trials)} of {len(points)} fits."
             raise Interrupted(message, 130) from None
-    return trials, (train.n_rows, test.n_rows)
+    found = document()
+    if found["best"]["error"] is not None:
+        raise MemoryBudgetError(found["best"]["error"])
+    if plot is not None:
+        _write_plot(plot, found)
+    if as_json:
+        print_json(found)
+    else:
+        _print_results(found, plot, quiet)
+
+
+def _score(trial: Trial) -> float:
+    """Return the total correlation of the held-out pairs, by which trials are compared."""
+    return float("-inf") if trial["error"] is not None else float(trial["total_correlation"])
+
+
+def _values(trial: Trial) -> dict[str, Any]:
+    """Return the combination itself."""
+    return {name: trial[name] for name in GRID if name in trial}
+
+
+def _format(trial: Trial, name: str) -> str:
+    """Format one value of the combination for the screen."""
+    text = options.as_typed(trial[name])
+    factor = trial.get("width_factor") if name == "width" else None
+    return f"{text} ({factor:g}x)" if factor else text
+
+
+def _fit_command(
+    x: Path, y: Path, method: str, values: Mapping[str, Any], settings: Mapping[str, Any]
+) -> str:
+    """Return the command that fits a combination to all pairs."""
+    arguments = ["knoi", "fit", str(x), str(y), "-o", "model.knoi", "--method", method]
+    for name, value in values.items():
+        if value is None or (method, name) == ("linear", "kernel"):
+            continue
+        arguments += [f"--{name}", f"{value:g}s" if name == "time" else options.as_typed(value)]
+    for name, value in settings.items():
+        arguments += ["--set", f"{name}={'none' if value is None else value}"]
+    return shlex.join(arguments)
+
+
+def _split(
+    pairs: "PairSource", held_out: int | float | None, seed: int
+) -> tuple["PairSource", "PairSource"]:
+    """Split into pairs to fit to and pairs to score on."""
+    from knoi.arrays.random import TUNING_SPLIT, Purpose, derived_seed
+
+    if held_out is None:
+        held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
+    if not held_out:
+        raise InputError("--held-out 0: there must be pairs to score on. Give e.g. 0.2.")
+    with prefix_errors("--held-out"):
+        return pairs.split(held_out, derived_seed(seed, Purpose.PARTS, TUNING_SPLIT))
 
 
 def _points(
-    search: Search, grid: Mapping[str, Sequence[Any] | None], train: "PairSource", seed: int
-) -> list[Point]:
+    grid: Mapping[str, Sequence[Any] | None],
+    defaults: Mapping[str, Any],
+    method: str,
+    train: "PairSource",
+    seed: int,
+) -> list[dict[str, Any]]:
     """Return all combinations: rank by rank, width by width, regularisation by regularisation."""
-    known = search.model({}).get_params(deep=False)
-    ranks = grid["rank"] or [known.get("rank")]
-    widths = _widths(grid["width"], known["kernel"], train, seed) if "width" in known else [None]
-    points = []
-    for rank, width, reg in product(
-        ranks, widths, grid["reg"] or options.METHODS[search.method].regs
-    ):
-        number, factor = width or (None, None)
-        values = {"rank": rank, "width": number, "reg": reg}
-        points.append(Point({k: v for k, v in values.items() if v is not None}, factor))
-    return points
+    ranks = grid["rank"] or [defaults.get("rank")]
+    widths: list[dict[str, Any]] = [{}]
+    if "width" in defaults:
+        widths = _widths(grid["width"], defaults["kernel"], train, seed)
+    regs = grid["reg"] or options.METHODS[method].regs
+    points = ({"rank": r, **width, "reg": g} for r, width, g in product(ranks, widths, regs))
+    return [{k: v for k, v in point.items() if v is not None} for point in points]
 
 
 def _widths(
     widths: Sequence[Any] | None, kernel: Any, train: "PairSource", seed: int
-) -> Sequence[tuple[Any, float | None] | None]:
+) -> list[dict[str, Any]]:
     """Return widths as numbers, with the multiple of the median if it is one for both views."""
     from knoi.checks import one_per_view
     from knoi.estimators.maps import kernels_for
@@ -270,28 +230,25 @@ def _widths(
     if not any(isinstance(one, WidthKernel) for one in kernels):
         if widths:
             raise InputError(f"--widths: the {kernels[0].name} kernel has no width. Leave it out.")
-        return [None]
+        return [{}]
     decided, _ = kernels_for(kernel, "median", train, seed)
-    medians = [getattr(one, "width", None) for one in decided]
-    numbers: list[tuple[Any, float | None]] = []
+    # A view whose kernel has no width ignores the number.
+    medians = [getattr(one, "width", 1.0) for one in decided]
+    numbers = []
     for one in widths or [options.Factor(times) for times in DEFAULT_FACTORS]:
         both = one if isinstance(one, tuple) else (one, one)
-        x, y = (_width(value, median) for value, median in zip(both, medians, strict=True))
+        x, y = (
+            float(f"{width.times * median:.6g}") if isinstance(width, options.Factor) else width
+            for width, median in zip(both, medians, strict=True)
+        )
         factor = one.times if isinstance(one, options.Factor) else None
-        numbers.append((x if x == y else (x, y), factor))
+        numbers.append({"width": x if x == y else (x, y), "width_factor": factor})
     return numbers
 
 
-def _width(value: float | options.Factor, median: float | None) -> float:
-    if not isinstance(value, options.Factor):
-        return value
-    # A view whose kernel has no width ignores the number.
-    return float(f"{value.times * (1.0 if median is None else median):.6g}")
-
-
 def _fit_group(
-    group: list[Point],
-    search: Search,
+    group: list[dict[str, Any]],
+    make: Callable[[Mapping[str, Any]], "BaseCCA"],
     train: "PairSource",
     test: "PairSource",
     step: Callable[[str], None],
@@ -301,70 +258,56 @@ def _fit_group(
 
     model: BaseCCA | None = None
     for point in group:
-        step(", ".join(f"{name} {point.format(name)}" for name in point.values))
+        step(", ".join(f"{name} {_format(point, name)}" for name in _values(point)))
         began = perf_counter()
+        error = None
         try:
             if isinstance(model, ClosedFormCCA):
-                model.set_params(reg=point.values["reg"]).solve()
+                model.set_params(reg=point["reg"]).solve()
             else:
-                model = search.model(point.values)
+                model = make(_values(point))
                 if isinstance(model, ClosedFormCCA) and len(group) > 1:
                     model.partial_fit(*train.views())
                 else:
                     model.fit(*train.views())
-        except MemoryBudgetError as error:
-            model = None
-            yield Trial(point, perf_counter() - began, None, str(error))
-            continue
+        except MemoryBudgetError as raised:
+            model, error = None, str(raised)
         seconds = perf_counter() - began
-        yield Trial(point, seconds, evaluate(model, *test.views()))
-
-
-def _document(search: Search, trials: list[Trial], sizes: tuple[int, int]) -> dict[str, Any]:
-    def described(trial: Trial) -> dict[str, Any]:
-        evaluation = trial.evaluation
-        return {
-            **trial.point.values,
-            "width_factor": trial.point.factor,
-            "total_correlation": None if evaluation is None else evaluation.total,
-            "total_correlation_refit": None if evaluation is None else evaluation.total_refit,
-            "seconds": trial.seconds,
-            "error": trial.error,
+        evaluation = {} if model is None else evaluate(model, *test.views())
+        totals = ("total_correlation", "total_correlation_refit")
+        yield {
+            "width_factor": None,
+            **point,
+            **{name: evaluation.get(name) for name in totals},
+            "seconds": seconds,
+            "error": error,
         }
 
-    best = _best(trials)
-    return {
-        "method": search.method,
-        "components": search.options["components"],
-        "rows": sizes[0],
-        "rows_left_out": sizes[1],
-        "trials": [described(trial) for trial in trials],
-        "best": described(best),
-        "command": search.fit_command(best.point.values),
-    }
 
-
-def _print_results(search: Search, trials: list[Trial], plot: Path | None, quiet: bool) -> None:
-    console, best = results(quiet), _best(trials)
-    console.print(_table(search, trials, best))
+def _print_results(found: dict[str, Any], plot: Path | None, quiet: bool) -> None:
+    console = results(quiet)
+    console.print(_table(found))
     if plot is not None:
         say(console, f"Plot: {plot}")
-    say(console, "To fit the best to all pairs:", f"  {search.fit_command(best.point.values)}")
+    say(console, "To fit the best to all pairs:", f"  {found['command']}")
 
 
-def _table(search: Search, trials: list[Trial], best: Trial) -> Table:
-    names = list(trials[0].point.values)
-    total = f"total correlation of held-out pairs, at most {search.options['components']}"
-    made = table("", *names, "total", "refit", "s", title=f"{search.method}: {total}")
-    for trial in trials:
-        cells = [trial.point.format(name) for name in names]
-        if trial.evaluation is None:
+def _table(found: dict[str, Any]) -> Table:
+    names = list(_values(found["best"]))
+    total = f"total correlation of held-out pairs, at most {found['components']}"
+    made = table("", *names, "total", "refit", "s", title=f"{found['method']}: {total}")
+    for trial in found["trials"]:
+        cells = [_format(trial, name) for name in names]
+        if trial["error"] is not None:
             cells += ["out of memory", "-", "-"]
         else:
-            cells += [f"{trial.evaluation.total:.3f}", f"{trial.evaluation.total_refit:.3f}"]
-            cells.append(f"{trial.seconds:.1f}")
-        style = "bold" if trial is best else ""
-        made.add_row("best" if trial is best else "", *(Text(cell) for cell in cells), style=style)
+            cells += [
+                f"{trial[key]:.3f}" for key in ("total_correlation", "total_correlation_refit")
+            ]
+            cells.append(f"{trial['seconds']:.1f}")
+        best = trial is found["best"]
+        style = "bold" if best else ""
+        made.add_row("best" if best else "", *(Text(cell) for cell in cells), style=style)
     return made
 
 
@@ -378,16 +321,16 @@ def _check_plot(path: Path, inputs: Sequence[Path]) -> None:
     require("matplotlib.figure", "plot", "a plot")
 
 
-def _write_plot(path: Path, trials: list[Trial], n_components: int) -> None:
+def _write_plot(path: Path, found: dict[str, Any]) -> None:
     """Plot the score against the value that varies most, one line per combination of the others."""
     from matplotlib.figure import Figure
 
     from knoi.fileio import atomic_write
 
-    done = [trial for trial in trials if trial.evaluation is not None]
+    done = [trial for trial in found["trials"] if trial["error"] is None]
     values = {
-        name: list(dict.fromkeys(trial.point.format(name) for trial in done))
-        for name in done[0].point.values
+        name: list(dict.fromkeys(_format(trial, name) for trial in done))
+        for name in _values(found["best"])
     }
     axis = max(values, key=lambda name: len(values[name]))
     others = [name for name in values if name != axis and len(values[name]) > 1]
@@ -395,14 +338,14 @@ def _write_plot(path: Path, trials: list[Trial], n_components: int) -> None:
     axes = figure.subplots()
     lines: dict[str, list[Trial]] = {}
     for trial in done:
-        name = ", ".join(f"{other} {trial.point.format(other)}" for other in others)
+        name = ", ".join(f"{other} {_format(trial, other)}" for other in others)
         lines.setdefault(name, []).append(trial)
     for name, line in lines.items():
-        places = [values[axis].index(trial.point.format(axis)) for trial in line]
-        axes.plot(places, [trial.score for trial in line], marker="o", label=name or None)
+        places = [values[axis].index(_format(trial, axis)) for trial in line]
+        axes.plot(places, [_score(trial) for trial in line], marker="o", label=name or None)
     axes.set_xticks(range(len(values[axis])), values[axis])
     axes.set_xlabel(axis)
-    axes.set_ylabel(f"total correlation of held-out pairs, of {n_components}")
+    axes.set_ylabel(f"total correlation of held-out pairs, of {found['components']}")
     axes.grid(alpha=0.3)
     if len(lines) > 1:
         axes.legend(fontsize="small")
