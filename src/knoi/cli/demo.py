@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from knoi.cli.options import Debug, Quiet, Seed
+from knoi.cli.options import Debug, Quiet, Seed, option
 from knoi.cli.output import examples, results, say, show_steps, table
 from knoi.exceptions import InputError, MissingExtraError
 
@@ -21,12 +20,10 @@ EXAMPLES = examples("knoi demo", "knoi demo --samples 3000 --output quick-demo")
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the report and the model are written.")
-    ] = Path("knoi-demo"),
-    samples: Annotated[
-        int, typer.Option(metavar="N", min=500, help="Training images to generate.")
-    ] = 30_000,
+    output: Annotated[Path, option("DIR", "Where the report and the model are written.")] = Path(
+        "knoi-demo"
+    ),
+    samples: Annotated[int, option("N", "Training images to generate.", min=500)] = 30_000,
     seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,

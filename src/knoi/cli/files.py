@@ -34,23 +34,14 @@ def read_model_file(path: Path, *data: Path | None, usage: str) -> "ModelFile":
 
 
 def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "BaseCCA":
-    """Load a model, to be used with the limits given, not with those it was fitted with.
+    """Load a model as `read_model_file` does, and set its memory limit, threads and device.
 
-    Parameters
-    ----------
-    path : Path
-        The model file.
-    *data : Path or None
-        The data files of the command.
-    usage : str
-        The order of arguments, for error messages.
-    **machine
-        Values of `memory_budget`, `n_jobs`, `device`.
+    Those it was fitted with do not apply: the machine can be another one.
     """
     from knoi.estimators import from_model_file
 
     model = from_model_file(read_model_file(path, *data, usage=usage))
-    model.set_params(**{"memory_budget": None, "n_jobs": None, "device": None, **machine})
+    model.set_params(**machine)
     return model
 
 
@@ -131,18 +122,15 @@ def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) ->
 def check_model_output(path: Path, option: str, inputs: Sequence[Path | None]) -> None:
     """Check as `check_output` does, and that only a model file is overwritten."""
     check_output(path, option, inputs)
-    if path.is_file() and path.stat().st_size and not _begins_like_a_model(path):
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with open(path, "rb") as file:  # the first bytes are enough not to destroy something else
+        begin = file.read(64)
+    if not begin[8:].startswith(b'{"__metadata__":{"knoi"'):
         raise InputError(
             f"{option} {path} exists and is not a model file, so it is not overwritten. Give "
             "another name, or remove it."
         )
-
-
-def _begins_like_a_model(path: Path) -> bool:
-    """Whether the first bytes are those of a model file: enough not to destroy something else."""
-    with open(path, "rb") as file:
-        begin = file.read(64)
-    return begin[8:].startswith(b'{"__metadata__":{"knoi"')
 
 
 def _same_file(output: Path, locator: Path) -> bool:

@@ -25,14 +25,10 @@ from rich.text import Text
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A command was stopped before it was done. Not an error: `--debug` shows no traceback.
+    """A command was stopped: 130 is the exit code after Ctrl-C, 143 after SIGTERM.
 
-    Parameters
-    ----------
-    message : str
-        What was saved, and how to continue.
-    code : int
-        Exit code: 130 after Ctrl-C, 143 after SIGTERM.
+    Not an error, so `--debug` shows no traceback. The message says what was saved and how to
+    continue.
     """
 
     def __init__(self, message: str, code: int) -> None:
@@ -118,18 +114,6 @@ def show_steps(console: Console, n_steps: int) -> Iterator[Callable[[str], None]
 
     Yields the function to call with the name of each step as it begins.
     """
-    done = 0
-    if not console.is_terminal:
-
-        def print_step(step: str) -> None:
-            nonlocal done
-            done += 1
-            say(console, f"[{done}/{n_steps}] {step}")
-            console.file.flush()
-
-        yield print_step
-        return
-
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -137,41 +121,40 @@ def show_steps(console: Console, n_steps: int) -> Iterator[Callable[[str], None]
         TextColumn("{task.completed}/{task.total}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=console.quiet) as bar:
+    done = 0
+    with _progress(console, *columns) as bar:
         task = bar.add_task("", total=n_steps)
 
-        def advance(step: str) -> None:
+        def begin(step: str) -> None:
             nonlocal done
             bar.update(task, description=step, completed=done)
             done += 1
+            if not console.is_terminal:
+                say(console, f"[{done}/{n_steps}] {step}")
+                console.file.flush()
 
-        yield advance
+        yield begin
 
 
 @contextmanager
 def show_rows(
     console: Console, what: str, n_rows: int | None, then: str = ""
 ) -> Iterator[Callable[[int], None]]:
-    """Show how many rows are done: a bar with rate and time left on a terminal.
+    """Print `what`, then show how many rows are done: a bar with rate and time left on a terminal.
 
-    Yields the function to call with the number of rows done so far.
-
-    Parameters
-    ----------
-    console : Console
-    what : str
-        A line that is printed first, and stays.
-    n_rows : int or None
-        Rows in total; None if the number of rows done will not be known.
-    then : str
-        What to show once all rows are done and work goes on.
+    Yields the function to call with the number of rows done so far. `n_rows` is None if that will
+    not be known; `then` is shown while work continues after the last row.
     """
     say(console, what)
     columns = (SpinnerColumn(finished_text="⠿"), BarColumn(), _RowsLeft(then))
-    shown = console.is_terminal and not console.quiet
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with _progress(console, *columns) as bar:
         task = bar.add_task("", total=n_rows)
         yield lambda rows: bar.update(task, completed=rows)
+
+
+def _progress(console: Console, *columns: ProgressColumn) -> Progress:
+    hidden = console.quiet or not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=hidden)
 
 
 class _RowsLeft(ProgressColumn):

@@ -1,19 +1,21 @@
 """`knoi transform`: project files to files, piece by piece."""
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from knoi.cli.files import check_columns, check_output, load_model, open_pairs
-from knoi.cli.options import Debug, Device, Jobs, Memory, Model, Quiet, ViewX
+from knoi.cli.options import Debug, Device, Jobs, Memory, Model, Quiet, ViewX, option
 from knoi.cli.output import examples, messages, results, say, show_rows
 from knoi.exceptions import InputError
+from knoi.fileio import atomic_write
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,25 +33,19 @@ USAGE = "knoi transform MODEL X [Y] -o OUTPUT"
 # Rows are projected in pieces of at most so many bytes of the view, and so many rows.
 PIECE_BYTES, PIECE_ROWS = 64 * 2**20, 65_536
 
+_OUTPUT = ".npy (twice for two views), .npz, or .h5:/NAME, which is added to an existing file."
+# First row and projected rows (b, L) of each piece, in order; and such pieces by the name of the
+# projection, with the number of its rows.
+Pieces = Iterable[tuple[int, "NDArray[Any]"]]
+Projections = Mapping[str, tuple[int, Pieces]]
+
 
 def transform(
     model: Model,
     x: ViewX,
-    output: Annotated[
-        list[Path],
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help=".npy (twice for two views), .npz, or .h5:/NAME, which is added to an existing "
-            "file.",
-        ),
-    ],
-    y: Annotated[
-        Path | None, typer.Argument(metavar="Y", show_default=False, help="The other view.")
-    ] = None,
-    view: Annotated[str, typer.Option(metavar="x|y", help="Which view a single file holds.")] = "x",
+    output: Annotated[list[Path], option("FILE", _OUTPUT, "--output", "-o")],
+    y: Annotated[Path | None, typer.Argument(metavar="Y", help="The other view.")] = None,
+    view: Annotated[str, option("x|y", "Which view a single file holds.")] = "x",
     memory: Memory = None,
     jobs: Jobs = None,
     device: Device = None,
@@ -72,7 +68,7 @@ def transform(
             projections, before = {}, 0
             for name, (side, source) in zip(names, views, strict=True):
                 pieces = with_progress(projected_pieces(fitted, source, side), before, show)
-                projections[name] = StreamedProjection(source.n_rows, pieces)
+                projections[name] = source.n_rows, pieces
                 before += source.n_rows
             write(projections)
     say(results(quiet), f"Written: {' '.join(map(str, output))} ({', '.join(names)})")
@@ -102,10 +98,6 @@ def _open_views(
     return [(side, source)]
 
 
-# First row and projected rows (b, L) of each piece, in order.
-Pieces = Iterable[tuple[int, "NDArray[Any]"]]
-
-
 def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
     """Project view "X" or "Y" piece by piece; errors name the row of the view."""
     from knoi.data.checked import CheckedView
@@ -128,18 +120,9 @@ def with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> P
         show(before + start + len(Z))
 
 
-@dataclass(frozen=True)
-class StreamedProjection:
-    """The projection of a view, computed piece by piece as it is written."""
-
-    n_rows: int
-    pieces: Pieces
-
-
-Write = Callable[[Mapping[str, StreamedProjection]], None]
-
-
-def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None]) -> Write:
+def writer(
+    outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None]
+) -> Callable[[Projections], None]:
     """Return the function that writes projections called `names` ("Zx", "Zy") to these files.
 
     One `.npz` or `.h5:/NAME` holds them all; `.npy` files hold one each. What cannot be written
@@ -160,14 +143,17 @@ def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None
             )
         if len({os.path.realpath(path) for path, _ in paths}) < len(paths):
             raise InputError("--output was given the same name twice. Give one name per view.")
-        return lambda projections: _write_npy([path for path, _ in paths], projections)
+        return partial(_write_npy, [path for path, _ in paths])
     if len(paths) == 1 and suffixes == {".npz"}:
-        return lambda projections: _write_npz(paths[0][0], projections)
+        return partial(_write_npz, paths[0][0])
     if len(paths) == 1 and suffixes <= {".h5", ".hdf5"}:
         h5py = require("h5py", "io", "writing HDF5")
-        path, datasets = paths[0][0], _datasets(paths[0][1], names)
+        path, name = paths[0]
+        datasets = [name]  # the only one, or else a group of all
+        if len(names) > 1 or not name.strip("/"):
+            datasets = [f"{name.rstrip('/')}/{one}" for one in names]
         _check_datasets_free(h5py, path, datasets)
-        return lambda projections: _write_hdf5(h5py, path, datasets, projections)
+        return partial(_write_hdf5, h5py, path, datasets)
     shown = " ".join(map(str, outputs))
     raise InputError(
         f"--output {shown}: wanted a name that ends in .npy (one for each view), .npz or .h5:/NAME."
@@ -176,53 +162,38 @@ def writer(outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None
 
 def _split_dataset(output: Path) -> tuple[Path, str]:
     """Return path and dataset of `PATH.h5:/NAME`."""
-    text = os.fspath(output)
-    for suffix in (".h5", ".hdf5"):
-        path, mark, name = text.partition(f"{suffix}:")
-        if mark:
-            return Path(path + suffix), name
-    return output, ""
+    match = re.fullmatch(r"(.*?\.(?:h5|hdf5)):(.*)", os.fspath(output))
+    return (output, "") if match is None else (Path(match[1]), match[2])
 
 
-def _write_npy(paths: list[Path], projections: Mapping[str, StreamedProjection]) -> None:
-    from knoi.fileio import atomic_write
-
+def _write_npy(paths: list[Path], projections: Projections) -> None:
     with ExitStack() as stack:  # every file is complete before the first is moved into place
         temporaries = [stack.enter_context(atomic_write(path)) for path in paths]
         for temporary, projection in zip(temporaries, projections.values(), strict=True):
             with open(temporary, "wb") as file:
-                _stream_npy(file, projection)
+                _stream_npy(file, *projection)
 
 
-def _write_npz(path: Path, projections: Mapping[str, StreamedProjection]) -> None:
-    from knoi.fileio import atomic_write
-
+def _write_npz(path: Path, projections: Projections) -> None:
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, projection in projections.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _stream_npy(member, projection)
+                _stream_npy(member, *projection)
 
 
-def _stream_npy(file: IO[bytes], projection: StreamedProjection) -> None:
+def _stream_npy(file: IO[bytes], n_rows: int, pieces: Pieces) -> None:
     import numpy as np
     from numpy.lib import format as npy_format
 
-    for start, Z in projection.pieces:
+    for start, Z in pieces:
         if start == 0:
             header = {
                 "descr": npy_format.dtype_to_descr(Z.dtype),
                 "fortran_order": False,
-                "shape": (projection.n_rows, Z.shape[1]),
+                "shape": (n_rows, Z.shape[1]),
             }
             npy_format.write_array_header_1_0(file, header)
         file.write(np.ascontiguousarray(Z).data)
-
-
-def _datasets(name: str, names: tuple[str, ...]) -> list[str]:
-    """Return the datasets to write: `name` is the only one, or the group of two."""
-    if len(names) == 1 and name.strip("/"):
-        return [name]
-    return [f"{name.rstrip('/')}/{one}" for one in names]
 
 
 def _check_datasets_free(h5py: Any, path: Path, datasets: list[str]) -> None:
@@ -238,11 +209,7 @@ def _check_datasets_free(h5py: Any, path: Path, datasets: list[str]) -> None:
                 )
 
 
-def _write_hdf5(
-    h5py: Any, path: Path, datasets: list[str], projections: Mapping[str, StreamedProjection]
-) -> None:
-    from knoi.fileio import atomic_write
-
+def _write_hdf5(h5py: Any, path: Path, datasets: list[str], projections: Projections) -> None:
     if not path.exists():
         with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
             _fill(file, datasets, projections)
@@ -258,10 +225,9 @@ def _write_hdf5(
             raise
 
 
-def _fill(file: Any, datasets: list[str], projections: Mapping[str, StreamedProjection]) -> None:
-    for name, projection in zip(datasets, projections.values(), strict=True):
-        for start, Z in projection.pieces:
+def _fill(file: Any, datasets: list[str], projections: Projections) -> None:
+    for name, (n_rows, pieces) in zip(datasets, projections.values(), strict=True):
+        for start, Z in pieces:
             if start == 0:
-                shape = (projection.n_rows, Z.shape[1])
-                dataset = file.create_dataset(name, shape=shape, dtype=Z.dtype)
+                dataset = file.create_dataset(name, shape=(n_rows, Z.shape[1]), dtype=Z.dtype)
             dataset[start : start + len(Z)] = Z
