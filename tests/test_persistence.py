@@ -185,13 +185,19 @@ class TestRoundTrip:
         write_model(path, {"zeros": "0" * 64}, {})
         assert read_model(path).header["zeros"] == "0" * 64
 
-    def test_a_model_of_format_1_loads(self):
-        model = knoi.load(Path(__file__).parent / "model_files" / "format1.knoi")
-        assert repr(model) == ("FourierCCA(n_jobs=1, random_state=0, rank=6, reg=0.001, width=2.0)")
+    def test_models_of_format_1_load(self):
+        files = Path(__file__).parent / "model_files"
         X = [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]
+        model = knoi.load(files / "format1_fourier.knoi")
+        assert (type(model), model.rank, model.width) == (knoi.FourierCCA, 6, 2.0)
         expected = [[-1.38413165, 7.91413494], [-0.1800575, -0.62143477]]
         np.testing.assert_allclose(model.transform(X), expected, rtol=1e-7)
         np.testing.assert_allclose(model.predict(X[:1]), [[1.02220616, 2.34257834]], rtol=1e-7)
+        # Written when `lr_decay` was called `fall` and "rolled_back" was called "undone".
+        model = knoi.load(files / "format1_knoi.knoi")
+        assert (type(model), model.lr_decay) == (knoi.KNOI, 0.5)
+        assert model.history_["rolled_back"] == [False] * 6
+        np.testing.assert_allclose(model.transform(X[:1]), [[2.99478066]], rtol=1e-7)
 
 
 class TestStates:
