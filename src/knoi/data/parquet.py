@@ -53,7 +53,7 @@ class _Column:
         ]
 
 
-class _Layout:
+class _ColumnLayout:
     """The columns of a table as the features of a view."""
 
     def __init__(self, label: str, columns: list[_Column]) -> None:
@@ -151,7 +151,7 @@ class _ParquetRows:
     A lock allows a prefetch thread and its consumer to read at the same time.
     """
 
-    def __init__(self, layout: _Layout, groups: Sequence[_RowGroup]) -> None:
+    def __init__(self, layout: _ColumnLayout, groups: Sequence[_RowGroup]) -> None:
         self._layout = layout
         self._groups = groups
         self._starts = [group.start for group in groups]
@@ -267,13 +267,13 @@ def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
 
 def _plan_layout(
     label: str, schema: Any, names: Sequence[str], first_row: Callable[[list[str]], Any]
-) -> _Layout:
+) -> _ColumnLayout:
     """The features of the named columns; lists have the lengths of those in the first row."""
     types = {name: schema.field(name).type for name in names}
     lists = [name for name, kind in types.items() if _is_list(kind)]
     head = first_row(lists) if lists else None
     lengths = {name: _list_lengths(label, name, head.column(name)) for name in lists if head}
-    return _Layout(
+    return _ColumnLayout(
         label,
         [
             _Column(
