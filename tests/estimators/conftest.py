@@ -1,4 +1,4 @@
-"""One thread a test process: the runner already uses every core, and BLAS spins when they wait."""
+"""One thread per test process: the runner already uses every core."""
 
 import os
 
@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="module")
 def one_core():
-    """Default `n_jobs` sees one core; tests that are about threads say how many they want."""
+    """The default of `n_jobs` sees one core; tests of threads set it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,11 +1,10 @@
-"""Every estimator that takes a kernel map takes every map, by name."""
+"""Every approximation by name, fitted maps and composite kernels, in FourierCCA and KNOI."""
 
 import numpy as np
 import pytest
 
 import knoi
 from knoi import KNOI, FourierCCA, LinearCCA, NystromCCA
-from knoi.datasets import make_two_views
 from knoi.features.registry import APPROXIMATIONS, approximate
 from knoi.kernels import (
     RBF,
@@ -28,7 +27,7 @@ KERNELS = {
 
 @pytest.fixture(scope="module")
 def views():
-    """Two views whose squares correlate, and hardly anything linear does; all positive."""
+    """Two positive views that are related by a square and hardly linearly."""
     rng = np.random.default_rng(0)
     s = rng.uniform(-1, 1, (1500, 1))
     X = np.hstack([s, rng.uniform(-1, 1, (1500, 2))])
@@ -43,16 +42,15 @@ def models(name):
     yield KNOI(1, epochs=10, held_out=0, **shared)
 
 
-@pytest.mark.parametrize("name", APPROXIMATIONS)
-def test_finds_what_a_line_cannot(views, name, tmp_path):
+# Additive features cannot represent the square: see the next test.
+@pytest.mark.parametrize("name", [name for name in APPROXIMATIONS if name != "additive"])
+def test_each_finds_a_nonlinear_relation(views, name, tmp_path):
     (X, Y), train, test = views
     linear = LinearCCA(1).fit(X[train], Y[train]).score(X[test], Y[test])
     assert linear < 0.3
-    if name in ("spherical", "arccosine"):  # kernels of directions: give lengths one, from within
+    if name in ("spherical", "arccosine"):  # kernels of directions: a column of ones adds lengths
         X, Y = (np.hstack([view - 1.5, np.ones((len(view), 1))]) for view in (X, Y))
     for model in models(name):
-        if name == "additive":
-            continue  # a sum over columns of |x| and |z| knows no square: see below
         score = model.fit(X[train], Y[train]).score(X[test], Y[test])
         assert score > 0.8
         model.save(tmp_path / "model.knoi")
@@ -68,7 +66,7 @@ def test_additive_features_find_monotone_relations(views):
 
 
 @pytest.mark.parametrize("estimator", [FourierCCA, KNOI])
-def test_a_fitted_map_is_used_as_it_is(views, estimator):
+def test_a_fitted_map_is_used_unchanged(views, estimator):
     (X, Y), train, test = views
     maps = tuple(
         approximate("hadamard", rows[train], RBF(1.0), 300, 5, view)
@@ -82,14 +80,13 @@ def test_a_fitted_map_is_used_as_it_is(views, estimator):
 @pytest.mark.parametrize(
     "kernel",
     [
-        several_widths(RBF(), (0.5, 2.0)),
         several_widths(RBF(), (0.01, 1.0), learn=True),
         RBF() + Polynomial(degree=2),
         RBF() * RBF(width=5.0),
     ],
-    ids=["widths", "learned", "sum", "product"],
+    ids=["learned", "sum", "product"],
 )
-def test_composed_kernels_in_every_estimator(views, kernel):
+def test_composite_kernels(views, kernel):
     (X, Y), train, test = views
     for model in (
         FourierCCA(1, rank=300, kernel=kernel, approximation="random", random_state=0),
@@ -112,7 +109,7 @@ def test_the_two_views_may_have_different_maps(views):
     assert model.fit(X[train], Y[train]).score(X[test], Y[test]) > 0.8
 
 
-def test_monomials_may_be_fewer_than_asked_for(views):
+def test_there_may_be_fewer_monomials_than_rank(views):
     (X, Y), train, _ = views
     model = KNOI(
         1,
@@ -125,14 +122,3 @@ def test_monomials_may_be_fewer_than_asked_for(views):
     )
     model.fit(X[train], Y[train])  # 20 monomials of 3 variables up to degree 3
     assert model.x_weights_.shape == (20, 1)
-
-
-def test_views_of_known_correlation_are_found_with_structured_features():
-    views = make_two_views(4000, correlations=(0.9, 0.7), nonlinear=True, random_state=0)
-    dense, structured = (
-        FourierCCA(2, rank=600, approximation=name, random_state=0, reg=1e-5)
-        .fit(views.X[:3000], views.Y[:3000])
-        .score(views.X[3000:], views.Y[3000:])
-        for name in ("fourier", "hadamard")
-    )
-    assert structured > dense - 0.05

@@ -1,4 +1,4 @@
-"""What must hold between the methods."""
+"""Methods that solve the same problem give the same model, and approximations converge."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.oracles.cca import kernel_cca, linear_cca
 
 class TestMethodsAgree:
     @both_devices
-    @pytest.mark.parametrize("reg", [0.0, 1e-3, 0.3, (0.0, 0.1)])
+    @pytest.mark.parametrize("reg", [0.0, (1e-3, 0.1)])
     def test_linear_cca_is_the_formula(self, two_views, reg, device):
         X, Y = two_views
         model = LinearCCA(3, reg=reg, device=device).fit(X, Y)
@@ -23,8 +23,7 @@ class TestMethodsAgree:
         np.testing.assert_allclose(model.transform(X), (X - X.mean(0)) @ model.x_weights_)
         np.testing.assert_allclose(model.transform_y(Y), (Y - Y.mean(0)) @ model.y_weights_)
 
-    @both_devices
-    @pytest.mark.parametrize("reg", [1e-4, (1e-2, 1e-3)])
+    @pytest.mark.parametrize(("reg", "device"), [(1e-4, None), ((1e-2, 1e-3), "cpu")])
     def test_kernel_cca_is_the_papers_eigenproblem(self, two_views, reg, device):
         X, Y = two_views
         kernels = RBF(3.0), Laplacian(8.0)
@@ -37,30 +36,30 @@ class TestMethodsAgree:
         ]
         np.testing.assert_allclose(model.correlations_, kernel_cca(*Ks, 4, *r), atol=1e-8)
 
-    @both_devices
-    @pytest.mark.parametrize("reg", [1e-10, 1e-3, (0.1, 1e-2)])
+    @pytest.mark.parametrize(("reg", "device"), [(1e-10, None), (1e-3, "cpu"), ((0.1, 1e-2), None)])
     def test_kernel_cca_with_a_linear_kernel_is_linear_cca(self, two_views, reg, device):
         linear = LinearCCA(3, reg=reg, device=device).fit(*two_views)
         kernel = KernelCCA(3, reg=reg, kernel="linear", device=device).fit(*two_views)
         assert_same_model(kernel, linear, *two_views)
+        new = [np.random.default_rng(1).standard_normal((7, v.shape[1])) for v in two_views]
+        assert_same_model(kernel, linear, *new)
 
-    def test_fresh_rows_project_the_same_by_either(self, two_views):
-        fresh = [np.random.default_rng(1).standard_normal((7, v.shape[1])) for v in two_views]
-        linear = LinearCCA(3, reg=1e-3).fit(*two_views)
-        kernel = KernelCCA(3, reg=1e-3, kernel="linear").fit(*two_views)
-        assert_same_model(kernel, linear, *fresh)
-
-    @both_devices
-    @pytest.mark.parametrize("landmarks", ["uniform", "pivoted_cholesky"])
-    @pytest.mark.parametrize("kernel", ["rbf", Polynomial(degree=2), (Matern(), "linear")])
+    @pytest.mark.parametrize(
+        ("kernel", "landmarks", "device"),
+        [
+            ("rbf", "uniform", "cpu"),
+            (Polynomial(degree=2), "pivoted_cholesky", None),
+            ((Matern(), "linear"), "uniform", None),
+        ],
+    )
     def test_nystrom_with_all_points_is_kernel_cca(self, two_views, kernel, landmarks, device):
         same = {"kernel": kernel, "reg": 1e-3, "random_state": 0, "device": device}
         exact = KernelCCA(3, **same).fit(*two_views)
         for rank in (200, 1000):
             model = NystromCCA(3, rank=rank, landmarks=landmarks, **same).fit(*two_views)
             assert_same_model(model, exact, *two_views, tolerance=1e-7)
-        fresh = [v[:9] + 0.1 for v in two_views]
-        assert_same_model(model, exact, *fresh, tolerance=1e-6)
+        new = [v[:9] + 0.1 for v in two_views]
+        assert_same_model(model, exact, *new, tolerance=1e-6)
 
     @pytest.mark.parametrize("paired", [False, True])
     def test_fourier_approaches_kernel_cca_as_rank_grows(self, two_views, paired):
