@@ -22,7 +22,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.random import View
 from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap, Size, Tensor, output, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, Size, output, require_kernel
 from knoi.kernels import AdditiveChi2, Intersection, Kernel
 
 # Samples of the spectrum, n: at so many, additive chi2 is exact to rounding.
@@ -55,7 +55,7 @@ class Additive(FeatureMap):
     kind: ClassVar[str] = "additive"
     kernel: Kernel
     columns: Annotated[int, Size("d")]
-    weights: Annotated[Array, Tensor(("n + 1",))]  # c
+    weights: Annotated[Array, ArraySpec(("n + 1",))]  # c
     step: float  # L
 
     @classmethod

@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from knoi.arrays.backend import Array
 from knoi.arrays.random import View
 from knoi.arrays.sparse import product
-from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, require_kernel
 from knoi.features.fourier import Frequencies, draw_frequencies
 from knoi.kernels import RBF, ArcCosine, Kernel
 
@@ -19,7 +19,7 @@ class ArcCosineFeatures(FeatureMap):
 
     kind: ClassVar[str] = "arccosine"
     kernel: ArcCosine
-    W: Annotated[Array, Tensor(("d", "M"))]
+    W: Annotated[Array, ArraySpec(("d", "M"))]
 
     @classmethod
     def fit(

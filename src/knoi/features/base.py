@@ -1,7 +1,7 @@
 """The contract of a feature map, and what every map gets from its fields: sizes, device, state.
 
 A fitted map is an immutable value: a frozen dataclass of arrays, numbers, kernels and other maps.
-`Tensor` and `Size` annotations say what the fields may hold, so that number of columns, dtype,
+`ArraySpec` and `Size` annotations say what the fields may hold, so that number of columns, dtype,
 placement on a backend and the stored state are derived once, here. A new map declares its fields
 and writes `fit`, `prepare`, `block` and `scratch_per_row`.
 """
@@ -31,7 +31,7 @@ PROJECTED_COLUMNS = 8192
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ArraySpec:
     """What an array field may hold.
 
     A dimension is "d" (columns of the input), "M" (features), a number, or the name of an integer
@@ -69,7 +69,7 @@ class Stored:
             for name, mark in _marks(type(self)).items()
             for value in _parts(getattr(self, name))
             if isinstance(value, Stored)
-            or (isinstance(mark, Tensor) and mark.dtype == "float" and not mark.signs)
+            or (isinstance(mark, ArraySpec) and mark.dtype == "float" and not mark.signs)
         ]
         return np.result_type(*dtypes) if dtypes else np.dtype(np.float32)
 
@@ -86,7 +86,7 @@ class Stored:
         state: dict[str, Any] = {"kind": self.kind} if self.kind else {}
         for name, mark in _marks(type(self)).items():
             value = getattr(self, name)
-            if isinstance(mark, Tensor) and mark.signs:
+            if isinstance(mark, ArraySpec) and mark.signs:
                 state[name] = np.asarray(value, dtype=np.int8)
             elif isinstance(value, Stored | Kernel):
                 state[name] = value.state_dict()
@@ -107,7 +107,7 @@ class Stored:
             signs = {
                 name: values[name].astype(made.dtype)
                 for name, mark in _marks(cls).items()
-                if isinstance(mark, Tensor) and mark.signs
+                if isinstance(mark, ArraySpec) and mark.signs
             }
             made = replace(made, **signs) if signs else made  # type: ignore[type-var]
             _check_sizes(made)
@@ -121,7 +121,7 @@ class Stored:
         return made
 
     def check_state(self) -> None:
-        """`InputError` if loaded fields do not fit together in a way `Tensor` cannot say."""
+        """`InputError` if loaded fields do not fit together in a way `ArraySpec` cannot say."""
 
 
 class FeatureMap(Stored, ABC):
@@ -308,7 +308,7 @@ _MARKS: dict[type, dict[str, Any]] = {}
 
 
 def _marks(cls: type) -> dict[str, Any]:
-    """The `Tensor` or `Size` of every field; None for a field without one."""
+    """The `ArraySpec` or `Size` of every field; None for a field without one."""
     if cls not in _MARKS:
         _MARKS[cls] = {field.name: _mark(field.type) for field in fields(cls)}
     return _MARKS[cls]
@@ -324,7 +324,7 @@ def _size(cls: type, name: str) -> Callable[[Any], int]:
     for field, mark in _marks(cls).items():
         if mark == Size(name):
             return operator.attrgetter(field)
-        if isinstance(mark, Tensor) and not mark.optional:
+        if isinstance(mark, ArraySpec) and not mark.optional:
             for axis, dimension in enumerate(mark.shape):
                 symbol, plus = _parsed(dimension)
                 if symbol == name:
@@ -350,7 +350,7 @@ def _placed(value: Any, mark: Any, backend: Backend) -> Any:
         return value.to(backend)
     if isinstance(value, tuple):
         return tuple(_placed(part, None, backend) for part in value)
-    if not isinstance(mark, Tensor) or mark.on_host:
+    if not isinstance(mark, ArraySpec) or mark.on_host:
         return value
     if mark.dtype == "float":
         return backend.asarray(value)
@@ -364,7 +364,7 @@ def _placed(value: Any, mark: Any, backend: Backend) -> Any:
 def _loaded(value: Any, annotation: Any, name: str) -> Any:
     """The value of a field from its state, checked as far as the field alone says."""
     mark = _mark(annotation)
-    if isinstance(mark, Tensor):
+    if isinstance(mark, ArraySpec):
         return _loaded_tensor(value, mark, name)
     held = annotation.__origin__ if mark else annotation
     if get_origin(held) is tuple:
@@ -394,7 +394,7 @@ def _loaded(value: Any, annotation: Any, name: str) -> Any:
     return made
 
 
-def _loaded_tensor(value: Any, mark: Tensor, name: str) -> Any:
+def _loaded_tensor(value: Any, mark: ArraySpec, name: str) -> Any:
     """An array of the right number of dimensions and type, without NaN and infinity."""
     if not isinstance(value, np.ndarray) and not (mark.sparse and is_sparse(value)):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an array")
@@ -428,7 +428,7 @@ def _check_sizes(made: Stored) -> None:
         return bound.setdefault(symbol, found - plus) + plus
 
     for name, mark in _marks(type(made)).items():
-        if not isinstance(mark, Tensor):
+        if not isinstance(mark, ArraySpec):
             continue
         value = getattr(made, name)
         if mark.optional and 0 in value.shape:

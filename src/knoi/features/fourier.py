@@ -18,7 +18,7 @@ from knoi.arrays.fast import cosine
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import column_means, empty_rows, is_sparse, product
 from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
 
 Frequencies = Literal["iid", "orthogonal", "qmc"]
@@ -46,8 +46,9 @@ class RandomFourier(FeatureMap):
 
     kind: ClassVar[str] = "random_fourier"
     kernel: StationaryKernel
-    turns: Annotated[Array, Tensor(("d + 1", "M"))]  # frequencies W, under them phases b, over 2 pi
-    centre: Annotated[Array, Tensor(("d",))]
+    # Frequencies W, under them the phases b, over 2 pi.
+    turns: Annotated[Array, ArraySpec(("d + 1", "M"))]
+    centre: Annotated[Array, ArraySpec(("d",))]
 
     @classmethod
     def fit(

@@ -17,7 +17,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, inner, is_sparse, product, squared_norms
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap, Size, Stored, Tensor, output
+from knoi.features.base import ArraySpec, FeatureMap, Size, Stored, output
 from knoi.kernels import DotProductKernel, Kernel
 
 ExactTerms = Literal["constant", "linear"]
@@ -89,13 +89,14 @@ def degree_shares(
 
 
 @dataclass(frozen=True)
-class Products(Stored):
+class SignProducts(Stored):
     """Scaled products of all degrees: together, an estimate of sum_n a_n (x.z)^n."""
 
     # Block by block; in a block first factors, second factors, ...
-    signs: Annotated[Array, Tensor(("d", "factors"), signs=True)]
-    weights: Annotated[Array, Tensor(("count",))]  # sqrt(a_n / (p_n E))
-    degrees: Annotated[Array, Tensor(("count",), dtype="int64", on_host=True)]  # falling in blocks
+    signs: Annotated[Array, ArraySpec(("d", "factors"), signs=True)]
+    weights: Annotated[Array, ArraySpec(("count",))]  # sqrt(a_n / (p_n E))
+    # Falling within each block.
+    degrees: Annotated[Array, ArraySpec(("count",), dtype="int64", on_host=True)]
 
     @classmethod
     def draw(
@@ -179,11 +180,11 @@ class Products(Stored):
 
 
 @dataclass(frozen=True)
-class Exact(Stored):
+class LowDegreeTerms(Stored):
     """The features of the terms of low degree that need no sampling: sqrt(a_0), sqrt(a_1) x."""
 
     # sqrt(a_0), sqrt(a_1); 0 if the term is not taken exactly.
-    roots: Annotated[Array, Tensor(("2",))]
+    roots: Annotated[Array, ArraySpec(("2",))]
     constant: bool
     linear: bool
     n_cols: Annotated[int, Size("d")]
@@ -242,8 +243,8 @@ class _MaclaurinMap(FeatureMap):
     """What both maps have: products of random signs, then exact terms."""
 
     kernel: Kernel  # a DotProductKernel
-    products: Products
-    exact: Exact
+    products: SignProducts
+    exact: LowDegreeTerms
 
     @property
     def n_cols(self) -> int:
@@ -294,9 +295,9 @@ class RandomMaclaurin(_MaclaurinMap):
         """Draw degrees and signs; the sample says how much each degree matters."""
         a = coefficients(kernel)
         assert isinstance(kernel, DotProductKernel)
-        terms, left = Exact.split(a, exact, int(sample.shape[1]))
+        terms, left = LowDegreeTerms.split(a, exact, int(sample.shape[1]))
         scaled = sample / kernel.unit
-        products = Products.draw(left, scaled, terms.sampled(rank), seed, view)
+        products = SignProducts.draw(left, scaled, terms.sampled(rank), seed, view)
         return cls(kernel, products, terms)
 
     @property
@@ -338,7 +339,7 @@ class CompactMaclaurin(_MaclaurinMap):
 
     kind: ClassVar[str] = "compact_maclaurin"
     # Signs: distinct columns of a Hadamard matrix, one row per product of a group.
-    mixing: Annotated[Array, Tensor(("many", str(GROUP)), signs=True)]
+    mixing: Annotated[Array, ArraySpec(("many", str(GROUP)), signs=True)]
     mixed: Annotated[int, Size("mixed")]  # features that are mixtures
 
     @classmethod
@@ -361,10 +362,11 @@ class CompactMaclaurin(_MaclaurinMap):
             )
         a = coefficients(kernel)
         assert isinstance(kernel, DotProductKernel)
-        terms, left = Exact.split(a, exact, int(sample.shape[1]))
+        terms, left = LowDegreeTerms.split(a, exact, int(sample.shape[1]))
         mixed = terms.sampled(rank)
         many = expansion * GROUP  # whole blocks of products, so that no block is in two groups
-        products = Products.draw(left, sample / kernel.unit, -(-mixed // GROUP) * many, seed, view)
+        count = -(-mixed // GROUP) * many
+        products = SignProducts.draw(left, sample / kernel.unit, count, seed, view)
         # Without further signs: those of the products are random already.
         chosen = generator(seed, Purpose.PERMUTATION, view).permutation(many)[:GROUP]
         H = scipy.linalg.hadamard(many, dtype=np.int8)[:, chosen].astype(np.float64, order="C")

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array
 from knoi.arrays.blocks import even_slices
-from knoi.features.base import FeatureMap, Tensor
+from knoi.features.base import ArraySpec, FeatureMap
 from knoi.kernels import Kernel
 from knoi.kernels.landmark import LandmarkValues
 
@@ -20,7 +20,7 @@ class KernelColumns(FeatureMap):
 
     kind: ClassVar[str] = "kernel_columns"
     kernel: Kernel
-    landmarks: Annotated[Array, Tensor(("M", "d"), sparse=True)]  # Z
+    landmarks: Annotated[Array, ArraySpec(("M", "d"), sparse=True)]  # Z
 
     @property
     def landmark_rows(self) -> Array | None:
@@ -54,7 +54,7 @@ class Nystrom(FeatureMap):
 
     kind: ClassVar[str] = "nystrom"
     columns: KernelColumns
-    P: Annotated[Array, Tensor(("columns.rank", "M"))]
+    P: Annotated[Array, ArraySpec(("columns.rank", "M"))]
 
     @classmethod
     def fit(cls, landmarks: Array, kernel: Kernel) -> Self:

@@ -22,7 +22,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import FeatureMap, Size, Tensor, copy_columns, output, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, Size, copy_columns, output, require_kernel
 from knoi.kernels import Kernel, Linear, Polynomial
 
 # Columns that a count sketch hashes at a time, each block from its own address.
@@ -47,7 +47,7 @@ class CountSketch(FeatureMap):
     kind: ClassVar[str] = "count_sketch"
     kernel: ClassVar[Kernel] = Linear()  # type: ignore[misc]
     # Bucket i with sign +1 as i, with sign -1 as -i - 1.
-    hashes: Annotated[Array, Tensor(("d",), dtype="int32", below="buckets", signed=True)]
+    hashes: Annotated[Array, ArraySpec(("d",), dtype="int32", below="buckets", signed=True)]
     buckets: Annotated[int, Size("M")]
 
     @classmethod
@@ -126,9 +126,9 @@ class TensorSketch(FeatureMap):
     kernel: Polynomial
     # Bucket h where the sign is +1, -h - 1 where it is -1.
     hashes: Annotated[
-        Array, Tensor(("sketches", "degree", "d + 1"), dtype="int16", below="size", signed=True)
+        Array, ArraySpec(("sketches", "degree", "d + 1"), dtype="int16", below="size", signed=True)
     ]
-    constant: Annotated[Array, Tensor(("1",))]  # sqrt(coef0), the last entry of every row
+    constant: Annotated[Array, ArraySpec(("1",))]  # sqrt(coef0), the last entry of every row
     features: Annotated[int, Size("M")]
     size: Annotated[int, Size("size")]  # s, of every sketch but the last
 

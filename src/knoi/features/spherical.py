@@ -14,7 +14,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import is_sparse, product
 from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap, Tensor, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, require_kernel
 from knoi.features.fourier import DRAW_BLOCK, Frequencies, draw_frequencies
 from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial
 from knoi.kernels.dot_product import to_sphere
@@ -44,7 +44,7 @@ class SphericalFourier(FeatureMap):
     kind: ClassVar[str] = "spherical_fourier"
     kernel: SphericalPolynomial
     # Frequencies W, then that of the axis of zero rows, and the phases b.
-    turns: Annotated[Array, Tensor(("d + 2", "M"))]
+    turns: Annotated[Array, ArraySpec(("d + 2", "M"))]
     total: float  # c, the weight of the spectrum: what the fitted kernel has for k(x, x)
     bias: float  # the largest error of the fitted kernel, relative to k(x, x)
 

@@ -25,7 +25,7 @@ from knoi.arrays.fast import (
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap, Size, Tensor, output, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, Size, output, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
 
 Construction = Literal["hadamard", "fastfood"]
@@ -56,16 +56,16 @@ class StructuredFourier(FeatureMap):
     kernel: StationaryKernel
     rank_: Annotated[int, Size("M")]
     paired: bool
-    centre: Annotated[Array, Tensor(("d",))]
+    centre: Annotated[Array, ArraySpec(("d",))]
     # Signs before the transform that all blocks share; empty without one.
-    rotation: Annotated[Array, Tensor(("size",), optional=True)]
-    first: Annotated[Array, Tensor(("drawn",))]  # D1
+    rotation: Annotated[Array, ArraySpec(("size",), optional=True)]
+    first: Annotated[Array, ArraySpec(("drawn",))]  # D1
     # P, places within a block; empty if it is the identity.
-    order: Annotated[Array, Tensor(("drawn",), dtype="int32", below="size", optional=True)]
-    second: Annotated[Array, Tensor(("drawn",))]  # D2
+    order: Annotated[Array, ArraySpec(("drawn",), dtype="int32", below="size", optional=True)]
+    second: Annotated[Array, ArraySpec(("drawn",))]  # D2
     # s: lengths in turns, over the norm of the rows of H D2 P H D1.
-    scale: Annotated[Array, Tensor(("drawn",))]
-    phases: Annotated[Array, Tensor(("drawn",))]  # in turns
+    scale: Annotated[Array, ArraySpec(("drawn",))]
+    phases: Annotated[Array, ArraySpec(("drawn",))]  # in turns
 
     @classmethod
     def fit(

@@ -21,7 +21,7 @@ from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.arrays.sparse import empty_rows, is_sparse
 from knoi.exceptions import InputError
-from knoi.features.base import FeatureMap, Tensor, output, require_kernel
+from knoi.features.base import ArraySpec, FeatureMap, output, require_kernel
 from knoi.kernels import RBF, Kernel
 
 # Where rows are a few widths long, no term beyond this degree is above rounding; and up to it the
@@ -50,7 +50,7 @@ class Taylor(FeatureMap):
     kind: ClassVar[str] = "taylor"
     kernel: RBF
     degree: int  # D
-    centre: Annotated[Array, Tensor(("d",))]  # c
+    centre: Annotated[Array, ArraySpec(("d",))]  # c
 
     @classmethod
     def fit(cls, sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> Self:
@@ -112,8 +112,8 @@ class Taylor(FeatureMap):
         one = xp.ones((X.shape[0], 1), dtype=X.dtype, device=device(X))
         for degree in range(2, self._kept + 1):
             start, stop = self._start(degree), self._start(degree + 1)
-            ready = Ready(rows, self.n_cols, degree - 1)
-            ready.fill(degree, 0, stop - start, one, rows[:, start:stop])
+            known = Monomials(rows, self.n_cols, degree - 1)
+            known.fill(degree, 0, stop - start, one, rows[:, start:stop])
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
@@ -130,8 +130,8 @@ class Taylor(FeatureMap):
             if is_sparse(prepared):
                 self._fill_sparse(prepared, degree, first, last, part)
             else:
-                ready = Ready(prepared, self.n_cols, self._kept)
-                ready.fill(degree, first, last, prepared[:, :1], part)
+                known = Monomials(prepared, self.n_cols, self._kept)
+                known.fill(degree, first, last, prepared[:, :1], part)
         return out
 
     def check_state(self) -> None:
@@ -207,8 +207,8 @@ class Taylor(FeatureMap):
             self._to_widths(tile[:, 1:], slice(begin, end))
             tile[tile[:, 0] == 0] = 0.0
             made = np.empty((chosen.size, last - first), dtype=out.dtype)
-            ready = Ready(tile, end - begin, 1)
-            ready.fill(degree, place, place + last - first, tile[:, :1], made)
+            known = Monomials(tile, end - begin, 1)
+            known.fill(degree, place, place + last - first, tile[:, :1], made)
             out[chosen] = made
 
     def scratch_per_row(self) -> int:
@@ -230,7 +230,7 @@ def largest_variable(variables: int, degree: int, monomial: int) -> int:
 
 
 @dataclass(frozen=True)
-class Ready:
+class Monomials:
     """Monomials of rows up to some degree, and with them any of a higher one."""
 
     rows: Array  # (b, ...), a monomial at its place; the first, which is 1, is not looked at
