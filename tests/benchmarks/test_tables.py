@@ -173,7 +173,7 @@ def test_the_path_of_a_fit_is_recorded():
     (first, *_), functions = zip(*fitted.items(), strict=True)
     assert first.startswith("estimators/")
     assert functions[0][0].endswith(".fit")
-    assert {"solvers/loop", "solvers/noi", "data/npy"} <= set(fitted)
+    assert {"solvers/loop", "solvers/noi", "data/open"} <= set(fitted)
 
 
 def test_every_module_says_its_role():

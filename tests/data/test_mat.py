@@ -248,14 +248,13 @@ def test_hdf5_that_matlab_did_not_write(tmp_path):
 
 def test_a_matrix_larger_than_memory(tmp_path, monkeypatch):
     path = save_older(tmp_path, {"a": np.zeros((1000, 1000))}, do_compression=True)
-    monkeypatch.setattr("knoi.data.mat.available_ram", lambda: 2**20)
+    monkeypatch.setattr("knoi.data.source.available_ram", lambda: 2**20)
     assert error_message(path, MemoryBudgetError) == (
-        f"X ('{path}') is read whole and takes 15 MiB while its rows are put in order, but only 1 "
-        "MiB are free. Save it with save(..., '-v7.3'), which streams from disk."
+        f"X ('{path}') is a variable of an older MATLAB file that takes 15 MiB in memory, but only "
+        "1 MiB are free. Save it with save(..., '-v7.3'), which streams from disk."
     )
     path = save_older(tmp_path, {"a": scipy.sparse.csc_array((200_000, 2))})
-    message = error_message(path, MemoryBudgetError)
-    assert "takes 3 MiB while its rows are put in order" in message
+    assert "takes 3 MiB in memory" in error_message(path, MemoryBudgetError)
 
 
 def test_close_closes_the_file(tmp_path):

@@ -165,7 +165,7 @@ def test_arrays_that_are_not_tables_of_numbers(tmp_path):
 
 
 def test_larger_than_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("knoi.data.npy.available_ram", lambda: 2**20)
+    monkeypatch.setattr("knoi.data.source.available_ram", lambda: 2**20)
     path = npz(np.savez_compressed, a=np.zeros((1000, 1000)))(tmp_path)
     assert error_message(path, MemoryBudgetError) == (
         f"X ('{path}') is a compressed array that takes 8 MiB in memory, but only 1 MiB are free. "

@@ -12,8 +12,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knoi.data.pairs import PairSource
-from knoi.data.prefetch import Prefetcher
+from knoi.data.pairs import PairSource, Prefetcher
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
 from tests.contracts.view_source import SourceCase, ViewSourceContract, dense

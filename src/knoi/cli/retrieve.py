@@ -76,8 +76,8 @@ def _search(
     """Return the matches of each row, best first, and the rank of its partner if it has one."""
     import numpy as np
 
-    from knoi.data.checked import CheckedView
     from knoi.data.open import opened_view
+    from knoi.data.source import CheckedView
     from knoi.metrics.retrieval import partner_ranks, top_matches
 
     with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:

@@ -14,6 +14,7 @@ from knoi.arrays.sparse import narrow_indices
 from knoi.data.source import (
     REAL_KINDS,
     RowSource,
+    array_source,
     check_dtype,
     check_shape,
     common_dtype,
@@ -35,14 +36,7 @@ def open_ndarray(data: NDArray[Any], label: str) -> RowSource:
         data = _unmasked(data, label)
     if data.dtype.kind in _ELEMENTWISE_KINDS:
         data = _numbers_from_objects(label, data.view(np.ndarray))
-    rows = read_only(data)
-    return RowSource(
-        label,
-        shape=rows.shape,
-        dtype=rows.dtype,
-        fetch=lambda start, stop: rows[start:stop],
-        random_access=not _is_file_backed(data),
-    )
+    return array_source(data, label, random_access=not _is_file_backed(data))
 
 
 def open_array_like(data: Any, label: str) -> RowSource:

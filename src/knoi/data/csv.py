@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from knoi.data.source import (
     RowSource,
+    array_source,
     choose,
     choose_columns,
     describe_cell,
     plural,
-    read_only,
     reject_selector,
     wrap_parse_errors,
 )
@@ -93,15 +93,7 @@ def open_csv(path: Path, selector: str | None, label: str) -> RowSource:
                 rows = _convert(layout, np.dtype(np.int64), label)
         if rows is None:
             rows = _convert(layout, np.dtype(np.float64), label)
-    table = read_only(rows)
-    return RowSource(
-        label,
-        shape=table.shape,
-        dtype=table.dtype,
-        fetch=lambda start, stop: table[start:stop],
-        random_access=False,
-        column_names=layout.column_names,
-    )
+    return array_source(rows, label, random_access=False, column_names=layout.column_names)
 
 
 def read_csv(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:

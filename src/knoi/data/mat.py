@@ -13,18 +13,18 @@ import scipy.io
 import scipy.sparse
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import available_ram
 from knoi.data.arrays import open_ndarray, open_sparse
 from knoi.data.source import (
     RowSource,
     check_dtype,
+    check_fits,
     check_shape,
     listing,
     unknown_name,
     wrap_parse_errors,
 )
 from knoi.data.stores import dataset_source, from_hdf5_file
-from knoi.exceptions import InputTypeError, MemoryBudgetError, SourceFormatError, require
+from knoi.exceptions import InputTypeError, SourceFormatError, require
 
 _FORMAT = "a MATLAB file"
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -163,7 +163,8 @@ def _newer_variable(name: str, node: Any) -> _Variable:
 def _open_older(path: Path, selector: str | None, label: str) -> RowSource:
     _check_data_types(path)
     variable = _choose(_list_older(path), selector, label)
-    _check_fits(variable, label)
+    remedy = "Save it with save(..., '-v7.3'), which streams from disk."
+    check_fits(label, "a variable of an older MATLAB file", _bytes_to_load(variable), remedy)
     # The variable is an array of numbers: no code is read, let alone run.
     values = _load_older(path, variable)
     check_dtype(label, values.dtype)  # before the cast, which would drop imaginary parts
@@ -184,19 +185,12 @@ def _load_older(path: Path, variable: _Variable) -> Any:
     return scipy.io.loadmat(path, variable_names=[variable.name], appendmat=False)[variable.name]
 
 
-def _check_fits(variable: _Variable, label: str) -> None:
+def _bytes_to_load(variable: _Variable) -> int:
+    """Memory for the variable as it is stored, by columns, and for its rows."""
     if variable.kind in ("sparse", "logical"):
         # Logical matrices may be sparse, too. The number of nonzeros is not listed, only the shape.
-        needed = 2 * 8 * sum(variable.shape)
-    else:
-        needed = 2 * math.prod(variable.shape) * _DTYPES[variable.kind].itemsize
-    free = available_ram()
-    if needed > free:
-        raise MemoryBudgetError(
-            f"{label} is read whole and takes {needed / 2**20:.0f} MiB while its rows are put in "
-            f"order, but only {free / 2**20:.0f} MiB are free. Save it with save(..., '-v7.3'), "
-            "which streams from disk."
-        )
+        return 2 * 8 * sum(variable.shape)
+    return 2 * math.prod(variable.shape) * _DTYPES[variable.kind].itemsize
 
 
 def _check_data_types(path: Path) -> None:

@@ -1,18 +1,21 @@
-"""Opening data: whatever a user may pass as a view becomes a `ViewSource`.
+"""Opening data: whatever a user may pass as a view becomes a `ViewSource`; NumPy's own files.
 
 Also columns of labels, which may be text, from files of the same formats.
 """
 
 import difflib
+import math
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from numbers import Number
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from knoi.data.arrays import (
@@ -25,9 +28,19 @@ from knoi.data.arrays import (
 )
 from knoi.data.csv import open_csv, read_csv, read_lines
 from knoi.data.mat import open_mat, read_mat
-from knoi.data.npy import open_npy, open_npz, read_npy, read_npz
 from knoi.data.parquet import open_arrow_table, open_parquet, read_parquet
-from knoi.data.source import RowSource, ViewSource, listing, wrap_parse_errors
+from knoi.data.source import (
+    RowSource,
+    ViewSource,
+    array_source,
+    check_dtype,
+    check_fits,
+    check_shape,
+    choose,
+    listing,
+    reject_selector,
+    wrap_parse_errors,
+)
 from knoi.data.stores import (
     open_h5py_dataset,
     open_hdf5,
@@ -49,6 +62,13 @@ _ACCEPTED = (
     "file"
 )
 
+# A zip member starts with 30 fixed bytes; the lengths of its name and extra field are at 26.
+_ZIP_LOCAL_HEADER = 30
+_ZIP_LENGTHS = 26
+# Members and formats of `scipy.sparse.save_npz`.
+_SPARSE_MEMBERS = {"format.npy", "shape.npy", "data.npy"}
+_SPARSE_FORMATS = (b"csr", b"csc", b"coo", b"bsr", b"dia")
+
 
 def open_view(data: Any, name: str) -> ViewSource:
     """Open one view for reading by rows.
@@ -65,7 +85,7 @@ def open_view(data: Any, name: str) -> ViewSource:
     ------
     InputError
         The data is not a non-empty table of real numbers. (Whether they are finite is checked
-        when they are read, see `knoi.data.checked`.)
+        when they are read, see `check_finite`.)
     SourceNotFoundError, SourceFormatError
         The file does not exist or cannot be read.
     """
@@ -212,6 +232,136 @@ def _open_folder(path: Path, selector: str | None, label: str) -> RowSource:
     return open_parquet(path, selector, label)
 
 
+# NumPy's files: `.npy` and stored `.npz` members are mapped, compressed ones unpacked.
+
+
+def open_npy(path: Path, selector: str | None, label: str) -> RowSource:
+    """A `.npy` file, memory-mapped."""
+    reject_selector(label, "a .npy file holds a single array", selector)
+    with wrap_parse_errors(label, ".npy"):
+        with open(path, "rb") as file:
+            header = _read_header(file, os.path.getsize(path), label)
+        return _map(path, header, start=0, label=label)
+
+
+def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
+    """One array of a `.npz` file: memory-mapped inside the zip if stored, else decompressed.
+
+    A file written by `scipy.sparse.save_npz` is one sparse matrix.
+    """
+    with wrap_parse_errors(label, ".npz"), zipfile.ZipFile(path) as archive:
+        if _is_sparse(archive):
+            reject_selector(label, "the file holds a single sparse matrix", selector)
+            n_bytes = sum(member.file_size for member in archive.infolist())
+            check_fits(label, "a sparse matrix", n_bytes, "Split its rows over several files.")
+            return open_sparse(scipy.sparse.load_npz(path), label)  # does not unpickle
+        member = _choose_member(archive, selector, label)
+        with archive.open(member) as stream:
+            header = _read_header(stream, member.file_size, label)
+        if member.compress_type == zipfile.ZIP_STORED:
+            return _map(path, header, start=_start_of_member(path, member), label=label)
+        remedy = "Save it as .npy (or with numpy.savez), which streams from disk."
+        check_fits(label, "a compressed array", member.file_size, remedy)
+        with archive.open(member) as stream:
+            rows = npy_format.read_array(stream, allow_pickle=False)
+        return array_source(rows, label, random_access=True)
+
+
+def _read_npy(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """The array of a `.npy` file, of any shape and dtype but objects."""
+    reject_selector(label, "a .npy file holds a single array", selector)
+    values: NDArray[Any] = np.load(path, allow_pickle=False)
+    return values
+
+
+def _read_npz(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """One array of a `.npz` file, of any shape and dtype but objects."""
+    with (
+        zipfile.ZipFile(path) as archive,
+        archive.open(_choose_member(archive, selector, label)) as stream,
+    ):
+        return npy_format.read_array(stream, allow_pickle=False)
+
+
+def _choose_member(archive: zipfile.ZipFile, selector: str | None, label: str) -> zipfile.ZipInfo:
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    wanted = None if selector is None else selector.removesuffix(".npy")
+    return archive.getinfo(choose(label, "array", names, wanted) + ".npy")
+
+
+def _is_sparse(archive: zipfile.ZipFile) -> bool:
+    """Whether scipy wrote this archive: it has the members, and one of them names a format."""
+    if not set(archive.namelist()) >= _SPARSE_MEMBERS:
+        return False
+    with archive.open("format.npy") as stream:
+        shape, _, dtype = _header_fields(stream)
+        if shape != () or dtype.kind not in "SU":
+            return False
+        return stream.read(dtype.itemsize).replace(b"\0", b"") in _SPARSE_FORMATS
+
+
+class _Header(NamedTuple):
+    """The header of an array in `.npy` format."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+    size: int  # bytes of the header itself
+
+
+def _header_fields(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = npy_format.read_magic(stream)
+    if version == (1, 0):
+        return npy_format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return npy_format.read_array_header_2_0(stream)
+    raise ValueError(f".npy format {version[0]}.{version[1]} holds structured arrays")
+
+
+def _read_header(stream: IO[bytes], size: int, label: str) -> _Header:
+    """The header of a table of numbers which the `size` bytes of the stream hold."""
+    shape, fortran_order, dtype = _header_fields(stream)
+    if dtype.hasobject:
+        raise SourceFormatError(
+            f"{label} holds pickled Python objects, which are never unpickled because that can run "
+            "code. Save numbers instead: numpy.save(path, array.astype(float))."
+        )
+    check_shape(label, shape)
+    check_dtype(label, dtype)
+    needed, found = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if needed > found:
+        raise SourceFormatError(
+            f"{label} is truncated: an array of shape {shape} and dtype {dtype} takes {needed} "
+            f"bytes, but the file has {found}. Copy or write it again."
+        )
+    return _Header(shape, fortran_order, dtype, stream.tell())
+
+
+def _map(path: Path, header: _Header, *, start: int, label: str) -> RowSource:
+    rows = np.memmap(
+        path,
+        dtype=header.dtype,
+        mode="r",
+        offset=start + header.size,
+        shape=header.shape,
+        order="F" if header.fortran_order else "C",
+    )
+    return array_source(rows, label, random_access=False)
+
+
+def _start_of_member(path: Path, member: zipfile.ZipInfo) -> int:
+    # The directory at the end of a zip repeats a member's name and extra field, but the extra field
+    # may have another length there: only the local header says where the bytes begin.
+    with open(path, "rb") as file:
+        file.seek(member.header_offset + _ZIP_LENGTHS)
+        name_length = int.from_bytes(file.read(2), "little")
+        extra_length = int.from_bytes(file.read(2), "little")
+    return member.header_offset + _ZIP_LOCAL_HEADER + name_length + extra_length
+
+
+# All formats and kinds of data.
+
+
 class _Format(NamedTuple):
     """How a file is opened as a view, and read as an array of any kind."""
 
@@ -220,8 +370,8 @@ class _Format(NamedTuple):
 
 
 _FORMATS: dict[str, _Format] = {
-    ".npy": _Format(open_npy, read_npy),
-    ".npz": _Format(open_npz, read_npz),
+    ".npy": _Format(open_npy, _read_npy),
+    ".npz": _Format(open_npz, _read_npz),
     ".h5": _Format(open_hdf5, read_hdf5),
     ".hdf5": _Format(open_hdf5, read_hdf5),
     ".zarr": _Format(open_zarr, read_zarr),

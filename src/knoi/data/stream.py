@@ -11,9 +11,8 @@ from knoi.arrays.backend import Array
 from knoi.arrays.blocks import format_bytes
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import is_sparse, stack
-from knoi.data.checked import Rows, gather
-from knoi.data.pairs import PairSource, RowPair
-from knoi.data.prefetch import Prefetcher, Stopped
+from knoi.data.pairs import PairSource, Prefetcher, RowPair, Stopped
+from knoi.data.source import Rows, gather
 from knoi.exceptions import InputError, MemoryBudgetError
 
 # Chunks per window, so that a minibatch mixes rows from all over the file ...

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knoi.data.checked import RowRuns, check_finite, random_runs
+from knoi.data.source import RowRuns, check_finite, random_runs
 from knoi.exceptions import NonFiniteError
 
 
@@ -73,7 +73,7 @@ def test_a_sum_that_overflows_is_not_an_error(dtype):
 
 
 def test_the_search_in_several_pieces(monkeypatch):
-    monkeypatch.setattr("knoi.data.checked._SEARCH_BYTES", 64)
+    monkeypatch.setattr("knoi.data.source._SEARCH_BYTES", 64)
     rows = np.ones((100, 4))
     rows[73, 2] = np.nan
     assert "row 1073, column 2" in error_for(rows, 1000)
