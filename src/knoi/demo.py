@@ -35,15 +35,6 @@ N_COMPONENTS = 20
 MIN_SAMPLES = 500
 # Generating the images, then fitting and scoring four methods.
 N_STEPS = 9
-TABLE_COLUMNS = (
-    "method",
-    "total corr. (fitted)",
-    "total corr. (refit)",
-    "recall@1",
-    "recall@10",
-    "median rank",
-    "fit, seconds",
-)
 _N_EXAMPLES, _N_MATCHES = 8, 5
 # Gray level of the half that is searched for.
 _HIDDEN = 96
@@ -167,18 +158,23 @@ def _one_of_each_digit(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64
     return np.asarray(order[np.sort(first)[:_N_EXAMPLES]])
 
 
+# Columns of the table: heading, value of a method, its format, and 1 if large values are good, -1
+# if small ones are.
+_COLUMNS: tuple[tuple[str, Callable[[MethodResult], float], str, int], ...] = (
+    ("total corr. (fitted)", lambda method: method.fitted, "{:.2f}", 1),
+    ("total corr. (refit)", lambda method: method.refit, "{:.2f}", 1),
+    ("recall@1", lambda method: method.retrieval.recall[1], "{:.1%}", 1),
+    ("recall@10", lambda method: method.retrieval.recall[10], "{:.1%}", 1),
+    ("median rank", lambda method: method.retrieval.median_rank, "{:,g}", -1),
+    ("fit, seconds", lambda method: method.fit_seconds, "{:.1f}", 0),
+)
+TABLE_COLUMNS = ("method", *(heading for heading, *_ in _COLUMNS))
+
+
 def table_rows(result: DemoResult) -> tuple[tuple[str, ...], ...]:
     """Return the comparison as text, under `TABLE_COLUMNS`; the last row is chance."""
     rows = [
-        (
-            method.name,
-            f"{method.fitted:.2f}",
-            f"{method.refit:.2f}",
-            f"{method.retrieval.recall[1]:.1%}",
-            f"{method.retrieval.recall[10]:.1%}",
-            f"{method.retrieval.median_rank:,g}",
-            f"{method.fit_seconds:.1f}",
-        )
+        (method.name, *(text.format(value(method)) for _, value, text, _ in _COLUMNS))
         for method in result.methods
     ]
     n = result.linear.retrieval.n_queries
@@ -188,13 +184,7 @@ def table_rows(result: DemoResult) -> tuple[tuple[str, ...], ...]:
 
 def best_cells(result: DemoResult) -> frozenset[tuple[int, int]]:
     """Return (row, column) of the best values in the table; none where all are equal."""
-    columns = [
-        [method.fitted for method in result.methods],
-        [method.refit for method in result.methods],
-        [method.retrieval.recall[1] for method in result.methods],
-        [method.retrieval.recall[10] for method in result.methods],
-        [-method.retrieval.median_rank for method in result.methods],
-    ]
+    columns = [[sign * value(m) for m in result.methods] for _, value, _, sign in _COLUMNS]
     return frozenset(
         (row, column)
         for column, values in enumerate(columns, start=1)

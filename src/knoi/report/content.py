@@ -5,7 +5,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -20,14 +20,13 @@ from knoi.estimators.base import BaseCCA
 from knoi.estimators.plotting import model_facts
 from knoi.estimators.structure import in_sample_warning
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
-from knoi.report.images import Shape, Sprite, check_image_shapes, make_sprite
+from knoi.report.images import Shape, check_image_shapes, make_sprite
 from knoi.report.measure import (
     LEVEL,
     MAX_COMPONENTS,
-    Correlations,
-    ProjectedRows,
     check_labels,
     choose_points,
+    correlation_chart,
     label_data,
     learning_curve_data,
     loadings_data,
@@ -105,65 +104,30 @@ def model_report(
             "views of the held-out rows."
         )
     content = _gather(model, X, Y, test, labels, images, seed_from(random_state))
+    points, retrieval = content["points"].leading(MAX_COMPONENTS), content["retrieval"]
     values = {
-        "title": title or f"{content.method} on {content.training.n_available:,} paired rows",
+        "title": title or f"{content['method']} on {content['training'].n_available:,} paired rows",
         "subtitle": f"Canonical correlation analysis of two views. Report by knoi {__version__}.",
         "content": content,
         "level": LEVEL,
         "max_components": MAX_COMPONENTS,
-        "model_facts": _describe_model(content),
+        "model_facts": _describe_model(model, content),
         "parameters": _parameters(model),
         "code": _python_code(model) if command is None else command,
-        "run_facts": _run_facts(content, facts or ()),
+        "run_facts": _run_facts(model, content["curve"], facts or ()),
     }
-    return Page("model.html", values, content.data(), _SCRIPTS)
-
-
-@dataclass(frozen=True)
-class ReportContent:
-    """A fitted model and everything measured about it."""
-
-    model: BaseCCA
-    training: ProjectedRows
-    held_out: ProjectedRows | None
-    points: ProjectedRows  # rows to look at one by one: held out if possible
-    labels: dict[str, Any] | None  # of the points
-    sprites: tuple[Sprite | None, Sprite | None]  # images of the points, per view
-    correlations: Correlations
-    retrieval: dict[str, Any]
-    curve: dict[str, Any] | None
-    loadings: list[dict[str, Any]]  # per view
-    in_sample_warning: str | None  # why training correlations are not meaningful, if so
-
-    @property
-    def method(self) -> str:
-        """Name of the estimator."""
-        return type(self.model).__name__
-
-    @property
-    def n_components(self) -> int:
-        """Number of components, of which at most `MAX_COMPONENTS` are shown one by one."""
-        return int(self.training.Zx.shape[1])
-
-    @property
-    def n_shown(self) -> int:
-        """Number of components shown one by one."""
-        return min(self.n_components, MAX_COMPONENTS)
-
-    def data(self) -> dict[str, Any]:
-        """Return JSON for the scripts."""
-        points = self.points.leading(MAX_COMPONENTS)
-        return {
-            "rows": [int(row) for row in points.rows],
-            "labels": self.labels,
-            "variates": [pack_table(points.Zx), pack_table(points.Zy)],
-            "images": [None if sprite is None else sprite.layout() for sprite in self.sprites],
-            "correlations": self.correlations.data(),
-            "curve": self.curve,
-            "recall": self.retrieval["recall"],
-            "retrieval": self.retrieval,
-            "loadings": self.loadings,
-        }
+    data = {
+        "rows": [int(row) for row in points.rows],
+        "labels": content["labels"],
+        "variates": [pack_table(points.Zx), pack_table(points.Zy)],
+        "images": [sprite and {**sprite, "uri": None} for sprite in content["sprites"]],
+        "correlations": correlation_chart(content["correlations"]),
+        "curve": content["curve"],
+        "recall": retrieval["recall"],
+        "retrieval": retrieval,
+        "loadings": content["loadings"],
+    }
+    return Page("model.html", values, data, _SCRIPTS)
 
 
 def _gather(
@@ -174,53 +138,46 @@ def _gather(
     labels: Any,
     images: Any,
     seed: int,
-) -> ReportContent:
-    """Evaluate the model on its training rows, and on `test` if given."""
-    held_out = None
-    with PairSource.open(X, Y) as pairs:
-        shapes = check_image_shapes(images, pairs.n_cols)
-        if test is None:
-            labels = check_labels(labels, pairs.n_rows, "training")
-        training = project_rows(model, pairs, seed)
-        warning = in_sample_warning(model.projection_, pairs, getattr(model, "reg", None))
-        names = [view.column_names for view in pairs.views()]
-        if test is None:
-            points = choose_points(training, seed)
-            sprites = _sprites(pairs, points, shapes)
-    if test is not None:
-        with PairSource.open(*test) as pairs:
-            labels = check_labels(labels, pairs.n_rows, "test")
-            if pairs.n_rows < 2:
+) -> dict[str, Any]:
+    """Evaluate the model on its training rows, and on `test` if given; `content` of the template.
+
+    "points" are the rows to look at one by one, held out if possible, with their "labels" and
+    "sprites". At most `MAX_COMPONENTS` components are shown one by one.
+    """
+    with ExitStack() as opened:
+        train = shown = opened.enter_context(PairSource.open(X, Y))
+        shapes = check_image_shapes(images, train.n_cols)
+        if test is not None:
+            shown = opened.enter_context(PairSource.open(*test))
+            if shown.n_rows < 2:
                 raise InputError("test has 1 row: a correlation needs at least 2. Pass more rows.")
-            held_out = project_rows(model, pairs, seed)
-            points = choose_points(held_out, seed)
-            sprites = _sprites(pairs, points, shapes)
+        labels = check_labels(labels, shown.n_rows, "training" if test is None else "test")
+        training = project_rows(model, train, seed)
+        held_out = None if test is None else project_rows(model, shown, seed)
+        points = choose_points(training if held_out is None else held_out, seed)
+        sprites = [
+            shape and make_sprite(read_rows(shown, points.rows, view), shape, len(points))
+            for view, shape in zip(View, shapes, strict=True)
+        ]
+        warning = in_sample_warning(model.projection_, train, getattr(model, "reg", None))
+        names = [view.column_names for view in train.views()]
     names[0] = getattr(model, "feature_names_in_", names[0])
-    return ReportContent(
-        model=model,
-        training=training,
-        held_out=held_out,
-        points=points,
-        labels=None if labels is None else label_data(labels[points.rows]),
-        sprites=sprites,
-        correlations=measure_correlations(training, held_out, seed),
-        retrieval=retrieval_data(points),
-        curve=learning_curve_data(model),
-        loadings=[_loadings(model, view, shapes[view], names[view]) for view in View],
-        in_sample_warning=warning,
-    )
-
-
-def _sprites(
-    pairs: PairSource, points: ProjectedRows, shapes: tuple[Shape | None, Shape | None]
-) -> tuple[Sprite | None, Sprite | None]:
-    x, y = (
-        None
-        if shape is None
-        else make_sprite((xy[view] for xy in read_rows(pairs, points.rows)), shape, len(points))
-        for view, shape in enumerate(shapes)
-    )
-    return x, y
+    n_components = training.Zx.shape[1]
+    return {
+        "method": type(model).__name__,
+        "n_components": n_components,
+        "n_shown": min(n_components, MAX_COMPONENTS),
+        "training": training,
+        "held_out": held_out,
+        "points": points,
+        "labels": None if labels is None else label_data(labels[points.rows]),
+        "sprites": sprites,
+        "correlations": measure_correlations(training, held_out, seed),
+        "retrieval": retrieval_data(points),
+        "curve": learning_curve_data(model),
+        "loadings": [_loadings(model, view, shapes[view], names[view]) for view in View],
+        "in_sample_warning": warning,
+    }
 
 
 def _loadings(
@@ -234,14 +191,14 @@ def _loadings(
     return {"view": view.name, **loadings_data(loadings, shape, names)}
 
 
-def _describe_model(content: ReportContent) -> list[Fact]:
+def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     """What was fitted to what, and how well."""
-    model = content.model
+    training, held_out = content["training"], content["held_out"]
     summary = (type(model).__doc__ or "").strip().split("\n")[0]
-    facts = [("method", f"{content.method}. {summary}")]
-    facts.append(("training rows", f"{content.training.n_available:,}"))
-    if content.held_out is not None:
-        facts.append(("held-out rows", f"{content.held_out.n_available:,}"))
+    facts = [("method", f"{content['method']}. {summary}")]
+    facts.append(("training rows", f"{training.n_available:,}"))
+    if held_out is not None:
+        facts.append(("held-out rows", f"{held_out.n_available:,}"))
     fitted = model_facts(model)
     for name, view in fitted["views"].items():
         kernel = "" if view["kernel"] is None else f" ({round_numbers(view['kernel'])})"
@@ -255,10 +212,10 @@ def _describe_model(content: ReportContent) -> list[Fact]:
     facts.append(("parameters", ", ".join(changed) or "defaults"))
     if fitted["stopped"] is not None:
         facts.append(("stopped", f"{fitted['stopped']}, after {fitted['samples_seen']:,} samples"))
-    text = f"training {content.training.total_correlation():.4f}"
-    if content.held_out is not None:
-        text += f", held out {content.held_out.total_correlation():.4f}"
-    return [*facts, ("total correlation", f"{text} (maximum {content.n_components})")]
+    text = f"training {training.total_correlation():.4f}"
+    if held_out is not None:
+        text += f", held out {held_out.total_correlation():.4f}"
+    return [*facts, ("total correlation", f"{text} (maximum {content['n_components']})")]
 
 
 def _parameters(model: BaseCCA) -> list[Fact]:
@@ -266,21 +223,20 @@ def _parameters(model: BaseCCA) -> list[Fact]:
     return [(name, round_numbers(repr(value))) for name, value in params.items()]
 
 
-def _run_facts(content: ReportContent, given: Iterable[Fact]) -> list[Fact]:
+def _run_facts(model: BaseCCA, curve: dict[str, Any] | None, given: Iterable[Fact]) -> list[Fact]:
     """What is needed to assess and repeat the run. Given facts come first and take precedence."""
-    facts = {str(name): str(text) for name, text in given}
-    params = content.model.get_params(deep=False)
+    facts = {}
+    params = model.get_params(deep=False)
     if "random_state" in params:
         seed = params["random_state"]
-        facts.setdefault("seed", "not fixed: fits differ slightly" if seed is None else str(seed))
-    if content.curve is not None:
-        facts.setdefault("training time", f"{content.curve['seconds'][-1]:,.1f} s")
+        facts["seed"] = "not fixed: fits differ slightly" if seed is None else str(seed)
+    if curve is not None:
+        facts["training time"] = f"{curve['seconds'][-1]:,.1f} s"
     memory = peak_memory()
     if memory is not None:
-        facts.setdefault("peak memory", f"{memory / 2**20:,.0f} MiB, of the reporting process")
-    for name, text in environment_facts():
-        facts.setdefault(name, text)
-    return list(facts.items())
+        facts["peak memory"] = f"{memory / 2**20:,.0f} MiB, of the reporting process"
+    first = {str(name): str(text) for name, text in given}
+    return list({**first, **facts, **dict(environment_facts()), **first}.items())
 
 
 def environment_facts() -> list[Fact]:
@@ -297,7 +253,7 @@ def environment_facts() -> list[Fact]:
 
 def _python_code(model: Any) -> str:
     name = type(model).__name__
-    # scikit-learn shortens long representations unless told otherwise.
+    # scikit-learn shortens long representations by default.
     return f"from knoi import {name}\nmodel = {model.__repr__(N_CHAR_MAX=math.inf)}.fit(X, Y)"
 
 

@@ -5,7 +5,6 @@ import math
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,28 +38,11 @@ def png(image: NDArray[Any]) -> bytes:
     )
 
 
-@dataclass(frozen=True)
-class Sprite:
-    """Images of equal size in one large image, `columns` per line."""
+def make_sprite(chunks: Iterable[Any], shape: Shape, n_images: int) -> dict[str, Any]:
+    """Combine rows, each a flattened image, into one image; large images are shrunk.
 
-    uri: str
-    height: int
-    width: int
-    columns: int
-    lines: int
-
-    def layout(self) -> dict[str, int]:
-        """Return what is needed to find an image in the large one."""
-        return {
-            "height": self.height,
-            "width": self.width,
-            "columns": self.columns,
-            "lines": self.lines,
-        }
-
-
-def make_sprite(chunks: Iterable[Any], shape: Shape, n_images: int) -> Sprite:
-    """Combine rows, each a flattened image, into one image; large images are shrunk."""
+    Returns its "uri", "height" and "width" of each image in it, and "columns" and "lines" of them.
+    """
     factor = math.ceil(math.sqrt(n_images * math.prod(shape) / _MAX_PIXELS))
     images = _to_uint8(
         np.concatenate(
@@ -74,7 +56,7 @@ def make_sprite(chunks: Iterable[Any], shape: Shape, n_images: int) -> Sprite:
     grid[:n] = images
     large = grid.reshape(lines, columns, height, width).swapaxes(1, 2)
     uri = data_uri(large.reshape(lines * height, columns * width))
-    return Sprite(uri, height, width, columns, lines)
+    return {"uri": uri, "height": height, "width": width, "columns": columns, "lines": lines}
 
 
 def shrink(images: NDArray[Any], factor: int) -> NDArray[Any]:

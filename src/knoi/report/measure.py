@@ -17,7 +17,6 @@ from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
 from knoi.exceptions import InputError
 from knoi.metrics import (
-    PermutationTest,
     component_correlations,
     cross_view_retrieval,
     permutation_test,
@@ -94,10 +93,10 @@ def project_rows(model: BaseCCA, pairs: PairSource, seed: int) -> ProjectedRows:
     return ProjectedRows(sample.row_numbers(), Zx, Zy, pairs.n_rows)
 
 
-def read_rows(pairs: PairSource, rows: Rows) -> Iterator[tuple[Any, Any]]:
-    """Read the given rows of both views in chunks."""
+def read_rows(pairs: PairSource, rows: Rows, view: int) -> Iterator[Any]:
+    """Read the given rows of one view in chunks."""
     step = max(1, _CHUNK_BYTES // max(1, pairs.row_bytes))
-    return (pairs.take(rows[start : start + step]) for start in range(0, len(rows), step))
+    return (pairs.take(rows[start : start + step])[view] for start in range(0, len(rows), step))
 
 
 def choose_points(projected: ProjectedRows, seed: int) -> ProjectedRows:
@@ -110,54 +109,43 @@ def choose_points(projected: ProjectedRows, seed: int) -> ProjectedRows:
     return ProjectedRows(projected.rows[drawn], Zx, Zy, projected.n_available)
 
 
-@dataclass(frozen=True)
-class Correlations:
-    """Correlation of each component on training and held-out rows, and under permutation."""
-
-    training: NDArray[np.float64]  # (L,)
-    held_out: NDArray[np.float64] | None  # (L,)
-    test: PermutationTest  # of the held-out rows if there are any, else of the training rows
-
-    @property
-    def evaluated(self) -> NDArray[np.float64]:
-        """Held-out correlations if there are any, else those of the training rows."""
-        return self.training if self.held_out is None else self.held_out
-
-    @property
-    def chance(self) -> NDArray[np.float64]:
-        """Absolute correlation that 95 % of random pairings stay below, (L,)."""
-        return np.asarray(self.test.null_quantiles[-1])
-
-    @property
-    def significant(self) -> NDArray[np.bool_]:
-        """Components that agree more than random pairings do. Meaningful for held-out rows."""
-        return np.asarray((self.test.corrected_p_values < LEVEL) & (self.evaluated > 0.0))
-
-    def data(self) -> dict[str, Any]:
-        """Return the chart."""
-        chart = correlation_data({"training": self.training})
-        chart["chance"] = round_values(self.chance)
-        if self.held_out is not None:
-            chart["series"] += correlation_data({"held out": self.held_out})["series"]
-            chart["series"][1]["significant"] = [bool(s) for s in self.significant]
-        return chart
-
-
 def measure_correlations(
     training: ProjectedRows, held_out: ProjectedRows | None, seed: int
-) -> Correlations:
-    """Correlate the leading components and run a permutation test."""
+) -> dict[str, Any]:
+    """Correlate the leading components and run a permutation test.
+
+    Returns
+    -------
+    dict
+        "training" and "held_out" (or None), correlations of shape (L,); "evaluated", the held-out
+        ones if there are any; "test", the permutation test of the rows evaluated; "chance", (L,),
+        the absolute correlation that 95 % of random pairings stay below; "significant", (L,),
+        whether a component agrees more than random pairings do, meaningful for held-out rows.
+    """
     train = training.leading(MAX_COMPONENTS)
-    test = train if held_out is None else held_out.leading(MAX_COMPONENTS)
-    n, L = test.Zx.shape
-    effort = _TEST_EFFORT / (n * L * L)
-    return Correlations(
-        training=component_correlations(train.Zx, train.Zy),
-        held_out=None if held_out is None else component_correlations(test.Zx, test.Zy),
-        test=permutation_test(
-            test.Zx, test.Zy, int(np.clip(effort, _MIN_PERMUTATIONS, _MAX_PERMUTATIONS)), seed
-        ),
-    )
+    shown = train if held_out is None else held_out.leading(MAX_COMPONENTS)
+    n, L = shown.Zx.shape
+    effort = np.clip(_TEST_EFFORT / (n * L * L), _MIN_PERMUTATIONS, _MAX_PERMUTATIONS)
+    test = permutation_test(shown.Zx, shown.Zy, int(effort), seed)
+    evaluated = component_correlations(shown.Zx, shown.Zy)
+    return {
+        "training": component_correlations(train.Zx, train.Zy),
+        "held_out": None if held_out is None else evaluated,
+        "evaluated": evaluated,
+        "test": test,
+        "chance": test.null_quantiles[-1],
+        "significant": (test.corrected_p_values < LEVEL) & (evaluated > 0.0),
+    }
+
+
+def correlation_chart(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chart of `measure_correlations`."""
+    chart = correlation_data({"training": measured["training"]})
+    chart["chance"] = round_values(measured["chance"])
+    if measured["held_out"] is not None:
+        chart["series"] += correlation_data({"held out": measured["held_out"]})["series"]
+        chart["series"][1]["significant"] = measured["significant"].tolist()
+    return chart
 
 
 def correlation_data(series: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:

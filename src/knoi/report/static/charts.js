@@ -84,10 +84,10 @@ if (DATA.curve) {
     const traces = [curve(0, "minibatch", correlation, kept)];
     if (held_out)
       traces.push(curve(1, "held out", held_out, kept.filter((i) => held_out[i] !== null)));
-    const undone = steps.filter((i) => rolled_back[i]);
-    if (undone.length) {
+    const failed = steps.filter((i) => rolled_back[i]);
+    if (failed.length) {
       traces.push({
-        ...curve(2, "rolled back", correlation, undone), mode: "markers",
+        ...curve(2, "rolled back", correlation, failed), mode: "markers",
         marker: { symbol: "x", size: 9, color: colour.ink },
       });
     }
