@@ -251,15 +251,6 @@ def test_error_falls_at_least_like_one_over_root_rank(kernel, rule):
     assert few / many > 3.0  # sixteen times the rank, a quarter of the error
 
 
-def test_in_one_dimension_qmc_falls_faster():
-    X = rows_of(20, 1)
-    few, many = (
-        np.sqrt(squared_errors(X, RBF(1.0), rank, "qmc", 20, paired=True).mean())
-        for rank in (64, 1024)
-    )
-    assert few / many > 8.0  # a smooth integrand: 1/M would be 16, 1/sqrt(M) is 4
-
-
 # --- sparse rows ----------------------------------------------------------------------------
 
 

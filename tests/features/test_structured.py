@@ -109,19 +109,6 @@ def test_hadamard_is_no_worse_than_independent_frequencies():
     assert np.mean(ours) < np.mean(iid) + 2 * spread
 
 
-def test_pairs_cancel_the_noise_of_the_phases():
-    X = rows_of(40, 60)
-    kernel = RBF(60**0.5)
-    exact = kernel(X, X)
-
-    def errors(paired):
-        maps = (structured(X, kernel, 1024, seed, paired=paired) for seed in range(12))
-        return np.array([np.mean((f.transform(X) @ f.transform(X).T - exact) ** 2) for f in maps])
-
-    gain = errors(paired=False) - errors(paired=True)
-    assert gain.mean() > 4.5 * gain.std() / np.sqrt(12)
-
-
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_error_falls_like_one_over_root_rank(construction):
     X = rows_of(40, 20)
