@@ -25,9 +25,8 @@ from benchmarks.features.accuracy import KERNELS, MAPS, ROWS
 from benchmarks.features.data import load
 from benchmarks.harness import Results, best_times
 from knoi.arrays.backend import numpy_backend
-from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
-from knoi.engine import Threads, worker_count
+from knoi.engine import Threads, even_slices, worker_count
 from knoi.features.base import PROJECTED_COLUMNS
 from knoi.kernels import with_default_width
 from knoi.projection import PIECE_ROWS

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.harness import Results, best_times
 from benchmarks.speed.memory import peak_over_data
 from knoi import LinearCCA
-from knoi.arrays.blocks import MAX_CHUNK_ROWS, parse_bytes
+from knoi.engine import MAX_CHUNK_ROWS, parse_bytes
 
 
 def make_file(path, rows, columns, seed):

@@ -18,8 +18,8 @@ import numpy as np
 
 import knoi
 from benchmarks.harness import PeakMemory, Results
-from knoi.arrays.blocks import parse_bytes
 from knoi.datasets import make_two_views
+from knoi.engine import parse_bytes
 
 CASES = (
     ("LinearCCA", {}, (100_000, 784), "48MiB"),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knoi.arrays.blocks import even_slices, format_bytes, parse_bytes, rows_that_fit
+from knoi.engine import even_slices, format_bytes, parse_bytes, rows_that_fit
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
 
 

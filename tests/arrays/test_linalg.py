@@ -4,8 +4,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knoi.arrays.backend import numpy_backend
-from knoi.arrays.linalg import SOLVE_BLOCK, solve_lower, top_svd, whitener
+from knoi.arrays.backend import SOLVE_BLOCK, numpy_backend, solve_lower, top_svd, whitener
 
 EPS = float(np.finfo(np.float64).eps)
 NUMPY = numpy_backend()

@@ -15,7 +15,7 @@ from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
 from knoi.engine import Serial
 from knoi.estimators import training
-from knoi.estimators.plan import make_plan
+from knoi.estimators.setup import Setup, make_plan
 from tests.estimators.models import every_solver, related_views, small_knoi
 
 
@@ -150,7 +150,7 @@ def test_the_fresh_sample_is_independent_of_the_ordinary_samples_of_all_seeds():
             sizes = model._sizes(pairs, numpy_backend(), Serial())
             plan = make_plan(model._request(pairs, streaming=False), sizes, seed)
             maps = model._fit_maps(plan, pairs)
-            return training.Setup.build(plan, maps, 1, numpy_backend(), Serial())
+            return Setup.build(plan, maps, 1, numpy_backend(), Serial())
 
         fresh = setup(0).fresh_sample(pairs, 200)[0].ravel()
         np.testing.assert_array_equal(setup(0).fresh_sample(pairs, 200)[0].ravel(), fresh)

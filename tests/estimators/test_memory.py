@@ -15,7 +15,7 @@ from knoi import KNOI, FourierCCA
 from knoi.arrays.backend import numpy_backend
 from knoi.engine import Serial
 from knoi.estimators import training
-from knoi.estimators.plan import Request, Sizes, make_plan
+from knoi.estimators.setup import Request, Sizes, make_plan
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
@@ -180,7 +180,7 @@ def test_the_budget_holds(solver, budget, kept, monkeypatch):
     # The plan does not count these samples: make them small, as they are at full size.
     monkeypatch.setattr(acceleration, "SAMPLE_ROWS", 300)
     monkeypatch.setattr(acceleration, "WARM_FEATURES", 100)
-    monkeypatch.setattr("knoi.estimators.maps.WIDTH_SAMPLE", 400)
+    monkeypatch.setattr("knoi.estimators.setup.WIDTH_SAMPLE", 400)
     rng = np.random.default_rng(0)
     X, Y = (rng.standard_normal((12_000, 8), dtype=np.float32) for _ in range(2))
     model = KNOI(

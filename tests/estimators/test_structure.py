@@ -11,7 +11,6 @@ from sklearn.preprocessing import StandardScaler
 
 import knoi
 from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
-from knoi.arrays import blocks
 from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
 from knoi.estimators import ESTIMATORS, structure
@@ -177,7 +176,7 @@ def test_chunks_do_not_matter(two_views, monkeypatch):
     X, Y = two_views
     whole = small(NystromCCA).fit(X, Y)
     with PairSource.open(X, Y) as pairs, knoi.engine.Threads(1) as engine:
-        monkeypatch.setattr(blocks, "MAX_CHUNK_ROWS", 64)
+        monkeypatch.setattr(knoi.engine, "MAX_CHUNK_ROWS", 64)
         whole._fit_structure(pairs, engine)
         chunked = whole.predict(X)
         monkeypatch.undo()

@@ -164,7 +164,7 @@ def test_a_kernel_without_random_features_raises():
     expected = r"^there are no random features for the own kernel\. Use 'nystrom', which takes any "
     with pytest.raises(InputError, match=expected):
         suited_to(Own(), 10)
-    assert choose(Own(), 10, 100, sparse=False, columns_bytes=2, limit=1)[0] == "nystrom"
+    assert choose(Own(), 10, sparse=False)[0] == "nystrom"
 
 
 def test_what_is_planned_is_what_is_kept(rows):
@@ -177,27 +177,18 @@ def test_what_is_planned_is_what_is_kept(rows):
 
 
 class TestChoice:
-    def choose(self, kernel=RBF(), n_cols=392, sparse=False, limit=10**9):  # noqa: B008
-        return choose(
-            kernel, n_cols, 20_000, sparse=sparse, columns_bytes=1_600_000_000, limit=limit
-        )
-
-    def test_columns_where_they_fit(self):
-        name, reason = self.choose(limit=2 * 10**9)
-        assert name == "nystrom"
-        assert "20000 x 20000 matrix (1.5 GiB) fits the 1.9 GiB it may take" in reason
-
-    def test_else_random_features(self):
-        name, reason = self.choose()
+    def test_dense_rows_get_random_features(self):
+        name, reason = choose(RBF(), 392, sparse=False)
         assert name == "hadamard"
-        assert "would not fit 953.7 MiB; with 392 columns" in reason
+        assert reason.startswith("with 392 columns")
 
     def test_sparse_rows_keep_landmarks(self):
-        assert self.choose(sparse=True)[0] == "nystrom"
-        assert "rows are sparse" in self.choose(sparse=True)[1]
+        name, reason = choose(RBF(), 392, sparse=True)
+        assert name == "nystrom"
+        assert "rows are sparse" in reason
 
     @pytest.mark.parametrize("kernel", [Polynomial(), ArcCosine(), Laplacian()], ids=str)
     def test_every_choice_has_a_reason(self, kernel):
-        name, reason = self.choose(kernel)
+        name, reason = choose(kernel, 392, sparse=False)
         assert name == suited_to(kernel, 392).name
         assert "{" not in reason

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.blocks import even_slices
+from knoi.engine import even_slices
 
 # Numbers per block of a dense result computed from sparse rows.
 _RESULT_NUMBERS = 2**20

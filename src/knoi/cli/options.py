@@ -152,7 +152,7 @@ def seconds(text: str) -> float:
 
 def memory_size(text: str) -> str:
     """Check a size in bytes; the text itself is what estimators take."""
-    from knoi.arrays.blocks import parse_bytes
+    from knoi.engine import parse_bytes
 
     try:
         parse_bytes(text)

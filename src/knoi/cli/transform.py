@@ -101,7 +101,7 @@ def _open_views(
 def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
     """Project view "X" or "Y" piece by piece; errors name the row of the view."""
     from knoi.data.source import CheckedView
-    from knoi.estimators.maps import check_domain
+    from knoi.estimators.setup import check_domain
 
     projection = model.projection_.x if side == "X" else model.projection_.y
     project = model.transform if side == "X" else model.transform_y

@@ -222,7 +222,7 @@ def _widths(
 ) -> list[dict[str, Any]]:
     """Return widths as numbers, with the multiple of the median if it is one for both views."""
     from knoi.checks import one_per_view
-    from knoi.estimators.maps import kernels_for
+    from knoi.estimators.setup import kernels_for
     from knoi.kernels import resolve
     from knoi.kernels.base import WidthKernel
 

@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from knoi.arrays.backend import Array
-from knoi.arrays.blocks import format_bytes
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import is_sparse, stack
 from knoi.data.pairs import PairSource, Prefetcher, RowPair, Stopped
 from knoi.data.source import Rows, gather
+from knoi.engine import format_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 
 # Chunks per window, so that a minibatch mixes rows from all over the file ...

@@ -13,14 +13,20 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
-from knoi.arrays.blocks import budget_or_default, even_slices, rows_that_fit
 from knoi.checks import count
 from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import CheckedView, ViewSource
-from knoi.engine import Engine, Threads, worker_count
-from knoi.estimators.maps import check_domain
+from knoi.engine import (
+    Engine,
+    Threads,
+    budget_or_default,
+    even_slices,
+    rows_that_fit,
+    worker_count,
+)
 from knoi.estimators.plotting import PlotMixin
+from knoi.estimators.setup import check_domain
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
 from knoi.exceptions import (
     InputError,

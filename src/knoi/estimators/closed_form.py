@@ -6,22 +6,30 @@ from typing import Any, Self
 from sklearn.exceptions import NotFittedError
 
 from knoi.arrays.backend import Array, Backend, available_ram, numpy_backend, pick_backend
-from knoi.arrays.blocks import budget_or_default, even_slices, format_bytes, rows_that_fit
 from knoi.arrays.random import View, seed_from
 from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
-from knoi.engine import Engine, Threads, worker_count
+from knoi.engine import (
+    Engine,
+    Threads,
+    budget_or_default,
+    even_slices,
+    format_bytes,
+    rows_that_fit,
+    worker_count,
+)
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
-from knoi.estimators.maps import (
+from knoi.estimators.setup import (
+    MANY_COLUMNS,
     Maps,
     check_approximation,
     check_domain,
     check_given,
     fit_random,
+    fourier_bytes,
     kernels_for,
     rank_for,
 )
-from knoi.estimators.plan import MANY_COLUMNS, fourier_bytes
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks

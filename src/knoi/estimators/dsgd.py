@@ -18,9 +18,16 @@ from knoi.checks import (
     positive,
 )
 from knoi.data.pairs import PairSource
-from knoi.estimators.maps import Maps, rank_for, varying_kernels
-from knoi.estimators.plan import Plan, Request, held_out_rows
-from knoi.estimators.training import Setup, StochasticCCA
+from knoi.estimators.setup import (
+    Maps,
+    Plan,
+    Request,
+    Setup,
+    held_out_rows,
+    rank_for,
+    varying_kernels,
+)
+from knoi.estimators.training import StochasticCCA
 from knoi.exceptions import InputTypeError
 from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve

@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from knoi.arrays.backend import Backend, pick_backend
-from knoi.arrays.blocks import format_bytes
 from knoi.arrays.random import seed_from
 from knoi.checks import at_least_zero, count, one_per_view
 from knoi.data.pairs import PairSource
-from knoi.engine import Engine
+from knoi.engine import Engine, format_bytes
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.maps import kernels_for
+from knoi.estimators.setup import kernels_for
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection

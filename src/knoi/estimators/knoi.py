@@ -21,8 +21,11 @@ from knoi.checks import (
     whole,
 )
 from knoi.data.pairs import PairSource, RowPair
-from knoi.estimators.maps import (
+from knoi.estimators.setup import (
     Maps,
+    Plan,
+    Request,
+    Setup,
     check_approximation,
     check_given,
     fit_columns,
@@ -30,8 +33,7 @@ from knoi.estimators.maps import (
     rank_for,
     varying_kernels,
 )
-from knoi.estimators.plan import Plan, Request
-from knoi.estimators.training import Setup, StochasticCCA
+from knoi.estimators.training import StochasticCCA
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity
 from knoi.features.landmarks import Selection

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from knoi.arrays.backend import Array, compute_dtype, numpy_backend, pick_backend
-from knoi.arrays.blocks import even_slices, rows_that_fit
 from knoi.arrays.random import View
 from knoi.arrays.sparse import dense
 from knoi.data.pairs import PairSource
-from knoi.engine import Engine, Threads, worker_count
+from knoi.engine import Engine, Threads, even_slices, rows_that_fit, worker_count
 from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
 from knoi.features.base import PROJECTED_COLUMNS
 from knoi.metrics.correlation import projection_matrix

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
-from knoi.arrays.random import Purpose, derived_seed, seed_from
+from knoi.arrays.random import seed_from
 from knoi.arrays.sparse import stack
 from knoi.callbacks.checkpoint import (
     Checkpoint,
@@ -44,8 +44,16 @@ from knoi.data.pairs import PairSource, RowPair
 from knoi.data.stream import Batch, PairStream, Position
 from knoi.engine import Engine, Serial, Threads, worker_count
 from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
-from knoi.estimators.maps import Maps, check_domain
-from knoi.estimators.plan import Plan, Request, Sizes, make_plan
+from knoi.estimators.setup import (
+    Maps,
+    Plan,
+    Request,
+    Setup,
+    Sizes,
+    check_domain,
+    make_plan,
+    minibatch_features,
+)
 from knoi.exceptions import InputError, InputTypeError
 from knoi.persistence import flatten_state
 from knoi.projection import Projection, ViewProjection
@@ -78,45 +86,6 @@ RECENT_PER_DIRECTION = 50
 
 
 @dataclass(frozen=True)
-class Setup:
-    """Plan, feature maps and workers of a fit: what an update rule is built from."""
-
-    plan: Plan
-    n_components: int
-    directions: int  # columns of the weights
-    maps: Maps  # on the backend
-    features: tuple[MinibatchFeatures, MinibatchFeatures]
-    backend: Backend
-    engine: Engine
-
-    @classmethod
-    def build(
-        cls, plan: Plan, maps: Maps, n_components: int, backend: Backend, engine: Engine
-    ) -> Self:
-        """Place the maps on the backend."""
-        placed = maps[0].to(backend), maps[1].to(backend)
-        # A map may have fewer features than planned: monomials, distinct landmarks.
-        directions = min(plan.directions, *(features.rank for features in maps))
-        features = _minibatch_features(placed, plan, backend, keep=plan.keep_features)
-        return cls(plan, n_components, directions, placed, features, backend, engine)
-
-    def sample(self, pairs: PairSource, n: int) -> RowPair:
-        """At most n random rows in the precision of the backend."""
-        return self._rounded(pairs.sample(n, self.plan.seed))
-
-    def fresh_sample(self, pairs: PairSource, n: int) -> RowPair:
-        """The same, drawn independently of the rows that the maps were fitted to.
-
-        A minibatch of landmarks shows a curvature that no other minibatch has.
-        """
-        return self._rounded(pairs.sample(n, derived_seed(self.plan.seed, Purpose.FRESH_SAMPLE)))
-
-    def _rounded(self, rows: RowPair) -> RowPair:
-        x, y = (view.astype(self.backend.dtype, copy=False) for view in rows)
-        return x, y
-
-
-@dataclass(frozen=True)
 class Training:
     """A fit that is set up: it evaluates weights and turns them into a projection."""
 
@@ -136,7 +105,7 @@ class Training:
         moments = self._score_moments()
         moments.update(*(self._scores(*view) for view in zip(setup.features, weights, strict=True)))
         # The features of the loaded minibatch may be kept: use others for the held-out rows.
-        features = _minibatch_features(setup.maps, setup.plan, setup.backend, keep=False)
+        features = minibatch_features(setup.maps, setup.plan, setup.backend, keep=False)
         pieces: list[list[NDArray[Any]]] = [[], []]
         b = setup.plan.batch_size
         for start in range(0, self.held_out[0].shape[0], b):
@@ -217,13 +186,6 @@ class Training:
             if (penalty := self.update.penalty(v, W)) is not None:
                 S += self.setup.backend.to_numpy(penalty)
         return solve_primal(covariances, self.setup.n_components, (0.0, 0.0), moments.backend)
-
-
-def _minibatch_features(
-    maps: Maps, plan: Plan, backend: Backend, *, keep: bool
-) -> tuple[MinibatchFeatures, MinibatchFeatures]:
-    x, y = (MinibatchFeatures(one, plan.batch_size, backend, keep=keep) for one in maps)
-    return x, y
 
 
 class StochasticCCA(BaseCCA):

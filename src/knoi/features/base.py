@@ -19,8 +19,8 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.blocks import even_slices
 from knoi.arrays.sparse import dense, empty_rows, is_sparse
+from knoi.engine import even_slices
 from knoi.exceptions import InputError, InputTypeError, ModelFileError, NonFiniteError
 from knoi.kernels import Kernel, Linear, kernel_from_state
 

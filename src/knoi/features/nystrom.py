@@ -8,10 +8,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array
-from knoi.arrays.blocks import even_slices
+from knoi.engine import even_slices
 from knoi.features.base import ArraySpec, FeatureMap
 from knoi.kernels import Kernel
-from knoi.kernels.landmark import LandmarkValues
+from knoi.kernels.distances import LandmarkValues
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from knoi.arrays.backend import Array
-from knoi.arrays.blocks import format_bytes
 from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features.additive import Additive
@@ -237,26 +236,14 @@ def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
     return suited_to(kernel, n_cols).numbers_kept(kernel, n_cols, rank)
 
 
-def choose(
-    kernel: Kernel, n_cols: int, rank: int, *, sparse: bool, columns_bytes: int, limit: int
-) -> tuple[str, str]:
-    """What "auto" takes, and the reason to log: kernel columns where their matrix fits `limit`.
-
-    At equal rank and time kernel columns were the most accurate on all data measured; their limit
-    is the rank x rank matrix that the solver factorises. Else dense rows get random features.
-    """
-    if columns_bytes <= limit:
-        return "nystrom", (
-            f"kernel columns are the most accurate at equal time, and their {rank} x {rank} matrix "
-            f"({format_bytes(columns_bytes)}) fits the {format_bytes(limit)} it may take"
-        )
-    too_large = f"the {rank} x {rank} matrix of kernel columns would not fit {format_bytes(limit)}"
+def choose(kernel: Kernel, n_cols: int, *, sparse: bool) -> tuple[str, str]:
+    """What "auto" takes where kernel columns need too much memory, and the reason to log."""
     if sparse:
-        return "nystrom", f"rows are sparse, and so are their landmarks; {too_large}"
+        return "nystrom", "rows are sparse, and so are their landmarks"
     if _composite(kernel):
-        return "random", f"{too_large}; {Approximation.reason.format(kernel=kernel.name)}"
+        return "random", Approximation.reason.format(kernel=kernel.name)
     try:
         entry = suited_to(kernel, n_cols)
     except InputError:
-        return "nystrom", f"the {kernel.name} kernel has no random features; {too_large}"
-    return entry.name, f"{too_large}; {entry.reason.format(d=n_cols, kernel=kernel.name)}"
+        return "nystrom", f"the {kernel.name} kernel has no random features"
+    return entry.name, entry.reason.format(d=n_cols, kernel=kernel.name)

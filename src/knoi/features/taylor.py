@@ -17,9 +17,9 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import View
 from knoi.arrays.sparse import empty_rows, is_sparse
+from knoi.engine import even_slices
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, output, require_kernel
 from knoi.kernels import RBF, Kernel

@@ -27,7 +27,7 @@ from knoi import checks
 from knoi.arrays.backend import Array
 from knoi.arrays.sparse import first_negative
 from knoi.exceptions import InputError, InputTypeError
-from knoi.kernels.landmark import DirectValues, LandmarkValues
+from knoi.kernels.distances import DirectValues, LandmarkValues
 
 WidthRule = Callable[["WidthKernel"], float]
 """Chooses the width of a kernel without one."""

@@ -15,7 +15,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.sparse import PreparedParts, dense, is_sparse
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels.base import COMPOSITES, Kernel, WidthKernel, WidthRule, resolve
-from knoi.kernels.landmark import DirectValues, LandmarkValues
+from knoi.kernels.distances import DirectValues, LandmarkValues
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,6 +17,9 @@ from knoi.arrays.sparse import is_sparse, ones_per_row
 from knoi.exceptions import InputError
 from knoi.kernels.base import WidthKernel, median_width, register
 from knoi.kernels.distances import (
+    GaussianValues,
+    LandmarkValues,
+    SparseGaussianValues,
     cauchy_product,
     euclidean,
     manhattan,
@@ -25,7 +28,6 @@ from knoi.kernels.distances import (
     scale_in_widths,
     squared_euclidean,
 )
-from knoi.kernels.landmark import GaussianValues, LandmarkValues, SparseGaussianValues
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
-from knoi.arrays.blocks import even_slices
-from knoi.arrays.linalg import cholesky, solve_lower
+from knoi.arrays.backend import Array, Backend, cholesky, solve_lower
 from knoi.arrays.sparse import column_means, column_variances, dense, inner, is_sparse
-from knoi.engine import Engine
+from knoi.engine import Engine, even_slices
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Nystrom
 from knoi.solvers.exact import Moments, columnwise_correlation, solve_primal

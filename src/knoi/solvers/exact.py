@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
-from knoi.arrays.linalg import Whitener, top_svd, whitener
+from knoi.arrays.backend import Array, Backend, Whitener, top_svd, whitener
 from knoi.exceptions import InputError
 
 

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.blocks import even_slices
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import is_sparse, product
 from knoi.data.pairs import RowPair
-from knoi.engine import Engine
+from knoi.engine import Engine, even_slices
 from knoi.features import FeatureMap
 from knoi.solvers.acceleration import Preconditioner, plain
 from knoi.solvers.loop import (

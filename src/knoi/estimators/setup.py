@@ -1,0 +1,477 @@
+"""The set-up of a fit: kernels and feature maps, and the plan of a stochastic fit.
+
+A plan holds every choice that depends on sizes and memory, made once. It is plain values stored in
+the checkpoint: a run that is resumed with less free memory must still take the same steps.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, derived_seed, generator
+from knoi.arrays.sparse import same_rows
+from knoi.checks import count, is_real, one_per_view
+from knoi.data.pairs import PairSource, RowPair
+from knoi.engine import Engine, format_bytes
+from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
+from knoi.features import FeatureMap, KernelColumns
+from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features.registry import APPROXIMATIONS, approximate, choose, is_dense, numbers_kept
+from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_learned_weights
+from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
+from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS, MinibatchFeatures
+
+Maps = tuple[FeatureMap, FeatureMap]
+
+# Rows that the median of distances is taken over, as in the paper.
+WIDTH_SAMPLE = 4000
+CHECK_ROWS = 4096
+
+
+def rank_for(rank: Any, n_components: int) -> int:
+    """Check a rank that is at least the number of components."""
+    checked = count("rank", rank)
+    if checked < count("n_components", n_components):
+        raise InputError(
+            f"rank={rank} is below n_components={n_components}: features of that rank hold no more "
+            "components. Raise rank (a few thousand is usual) or lower n_components."
+        )
+    return checked
+
+
+def kernels_for(
+    kernel: Any, width: Any, pairs: PairSource, seed: int
+) -> tuple[tuple[Kernel, Kernel], RowPair]:
+    """One kernel per view with its width, and the sample of rows used for that.
+
+    A kernel without a width takes `width`, or the median distance of the sample; so does each part
+    of a sum or product. Weights of sums are learned where requested. If a kernel is not defined for
+    all values, all rows are checked first, so that the error names the row.
+    """
+    kernels = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
+    widths = one_per_view("width", width, _width)
+    if any(one.nonnegative for one in kernels):
+        for start, stop in pairs.chunks(CHECK_ROWS):
+            for name, one, rows in zip("XY", kernels, pairs.read(start, stop), strict=True):
+                check_domain(name, one, rows, start)
+    samples = pairs.sample(WIDTH_SAMPLE, seed)
+    x, y = (_with_width(*view) for view in zip("XY", kernels, widths, samples, strict=True))
+    if any(isinstance(one, SumKernel) and one.learn for one in (x, y)):
+        x, y = with_learned_weights((x, y), samples, seed)
+    return (x, y), samples
+
+
+def varying_kernels(
+    kernel: Any, width: Any, pairs: PairSource, seed: int
+) -> tuple[tuple[Kernel, Kernel], RowPair]:
+    """`kernels_for`, checking that the views vary: rounding would give constant scores variance."""
+    kernels, samples = kernels_for(kernel, width, pairs, seed)
+    for name, rows in zip("XY", samples, strict=True):
+        if same_rows(rows):
+            n = "all its" if rows.shape[0] == pairs.n_rows else f"all {rows.shape[0]} sampled"
+            raise InputError(
+                f"view {name} does not vary: {n} rows are the same. Check the data of {name}."
+            )
+    return kernels, samples
+
+
+def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:
+    """Check that the kernel is defined for these rows; errors name the view."""
+    try:
+        kernel.check(rows, first_row=first_row)
+    except InputError as error:
+        raise InputError(f"view {view}: {error}") from None
+
+
+def check_approximation(name: str, value: Any, *, others: tuple[str, ...] = ()) -> Any:
+    """Check the name of an approximation (random features or one of `others`), or a fitted map."""
+    if isinstance(value, FeatureMap):
+        return value
+    known = (*others, *APPROXIMATIONS)
+    if isinstance(value, type) and issubclass(value, FeatureMap):
+        raise InputTypeError(
+            f"{name}={value.__name__} is a class: wanted a fitted map, e.g. {value.__name__}.fit("
+            f"...), or a name: {', '.join(map(repr, known))}."
+        )
+    if isinstance(value, str) and value in known:
+        return value
+    raise InputError(
+        f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}, or a fitted feature map."
+    )
+
+
+def check_given(features: FeatureMap, view: View, n_cols: int, n_components: int) -> None:
+    """Check that a fitted map passed by the user suits the view."""
+    if features.n_cols != n_cols:
+        raise InputError(
+            f"the feature map of {view.name} takes {features.n_cols} columns but {view.name} has "
+            f"{n_cols}. Pass a map fitted on the columns of the data."
+        )
+    _check_rank(features, view, n_components)
+
+
+def fit_random(
+    name: str, sample: Array, kernel: Kernel, rank: int, seed: int, view: View, n_components: int
+) -> FeatureMap:
+    """The random features called `name`; errors name the view."""
+    try:
+        features = approximate(name, sample, kernel, rank, seed, view)
+    except (InputError, InputTypeError) as error:
+        raise type(error)(f"view {view.name}: {error}") from None
+    _check_rank(features, view, n_components)
+    return features
+
+
+def fit_columns(
+    pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int, landmarks: Selection
+) -> KernelColumns:
+    """Kernel values at `rank` landmarks, in random order: the first ones are a fair sample too."""
+    uniform = landmarks == "uniform"
+    n = rank if uniform else n_candidates(landmarks, rank)
+    Z = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
+    if not uniform:
+        Z = select_landmarks(Z, kernel, rank, seed, view, landmarks)
+    order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
+    return KernelColumns(kernel, Z[order])
+
+
+def _check_rank(features: FeatureMap, view: View, n_components: int) -> None:
+    if features.rank < n_components:
+        raise InputError(
+            f"the feature map of {view.name} has rank {features.rank}, below "
+            f"n_components={n_components}. Pass a map of higher rank, or lower n_components."
+        )
+
+
+def _width(name: str, value: Any) -> float | None:
+    if isinstance(value, str) and value == "median":
+        return None
+    if not is_real(value):
+        raise InputTypeError(
+            f"{name}={value!r}: wanted a positive number, 'median', or a pair of these (one for X, "
+            "one for Y)."
+        )
+    if not 0 < float(value) < float("inf"):
+        raise InputError(f"{name}={value!r}: wanted a positive, finite number.")
+    return float(value)
+
+
+def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> Kernel:
+    try:
+        if width is None:
+            return with_default_width(kernel, sample)
+        return kernel.decide_width(lambda _part: width)
+    except InputError as error:
+        raise InputError(f"view {view}: {error}") from None
+
+
+logger = logging.getLogger("knoi")
+
+Approximation = str  # "nystrom", "identity", "given", or a name of random features
+Precondition = Literal["columns", "low_rank"]
+
+# The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has
+# as many rows as there are landmarks, so that preconditioning costs less than the features.
+MIN_BATCH_ROWS = 2500
+MAX_BATCH_ROWS = 10_000
+# Directions learned beyond n_components: components converge much sooner when they are not the last
+# of the directions learned.
+EXTRA_DIRECTIONS = 30
+# Limits on the number of held-out rows; data with fewer rows than the last holds none out.
+MAX_HELD_OUT = 5000
+MIN_HELD_OUT = 50
+MIN_ROWS_TO_HOLD_OUT = 1000
+# Samples to train on when the number of epochs is not given.
+DEFAULT_SAMPLES = 1_000_000
+MAX_EPOCHS = 100
+# Arrays of M x L per view at the peak of a step: weights, velocity, gradient, direction, the new
+# weights and velocity, the last good weights, the average, the best snapshot, one temporary.
+WEIGHT_ARRAYS = 10
+# Minibatches of rows that the stream and the step hold.
+BATCHES_ALIVE = 8
+# Advice where frequencies, one per column and feature, take too much memory.
+MANY_COLUMNS = (
+    "{instead}, whose landmarks stay sparse, hash the columns to fewer (e.g. by scikit-learn's "
+    "HashingVectorizer), lower rank, or raise memory_budget."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choices, in the order they are made."""
+
+    seed: int
+    epochs: int
+    approximation: tuple[Approximation, Approximation]
+    rank: tuple[int, int]
+    precondition: tuple[Precondition | None, Precondition | None]
+    n_held_out: int
+    batch_size: int
+    directions: int
+    keep_features: bool
+    window_bytes: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "Plan":
+        """The inverse of `state_dict`."""
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in state.items()
+        }
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The checked parameters that the plan depends on; None where the plan chooses."""
+
+    n_components: int
+    rank: tuple[int, int]
+    approximation: tuple[str, str]  # "auto" where the plan chooses
+    kernels: tuple[Kernel, Kernel]
+    precondition: str | None
+    batch_size: int | None
+    extra_directions: int | None
+    held_out: float
+    epochs: int | None
+    map_bytes: tuple[int, int] = (0, 0)  # of feature maps passed by the user
+    keep_features: bool = True  # of a minibatch between projection and gradient, if they fit
+    method: str = "KNOI"
+    instead: str = "Set approximation='nystrom'"  # advice for very many columns
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the data and the machine."""
+
+    n_rows: int
+    n_cols: tuple[int, int]
+    row_bytes: int  # of a stored pair of rows
+    itemsize: int
+    budget: int
+    n_workers: int
+    sparse: tuple[int | None, int | None] = (None, None)  # bytes of a row that stays sparse
+
+    @property
+    def working_bytes(self) -> tuple[int, int]:
+        """Bytes of a row of each view in computations."""
+        dense = [d * self.itemsize for d in self.n_cols]
+        x, y = (own if b is None else b for own, b in zip(dense, self.sparse, strict=True))
+        return x, y
+
+
+def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
+    """Choose what the request leaves open; raise if it cannot be met."""
+    n_held_out = held_out_rows(request.held_out, sizes.n_rows)
+    n_train = sizes.n_rows - n_held_out
+    if n_train <= request.n_components:
+        raise InputError(
+            f"held_out={request.held_out!r} leaves {n_train} of {sizes.n_rows} rows to train on: "
+            f"CCA needs more rows than n_components={request.n_components}. Lower held_out."
+        )
+    views = [_choose_view(request, sizes, v, n_train) for v in (0, 1)]
+    approximation = tuple(view[0] for view in views)
+    rank = tuple(view[1] for view in views)
+    precondition = tuple(view[2] for view in views)
+    batch_size = _batch_size(request, views, n_train)
+    extra = request.extra_directions
+    if extra is None:
+        extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
+    L = request.n_components
+    directions = max(L, min(L + extra, *rank, batch_size - 1))
+    maps = [_map_bytes(request, sizes, v, views[v][0], rank[v]) for v in (0, 1)]
+    held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
+    batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
+    batch += 6 * 8 * batch_size * directions
+    tile = min(TILE_ROWS, batch_size) * min(TILE_COLUMNS, max(rank))
+    scratch = 3 * sizes.n_workers * tile * sizes.itemsize
+    needed = held + batch + scratch
+    if precondition != (None, None):
+        start = warm_start_bytes((rank[0], rank[1]), n_train, sizes.itemsize)
+        needed = max(needed, held + start)
+    if needed > sizes.budget:
+        remedy = "Lower rank or batch_size, or raise memory_budget."
+        if any(map(is_dense, approximation)) and 2 * sum(maps) > needed:
+            remedy = MANY_COLUMNS.format(instead=request.instead)
+        raise MemoryBudgetError(
+            f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows needs "
+            f"about {format_bytes(needed)} but memory_budget is "
+            f"{format_bytes(sizes.budget)}. {remedy}"
+        )
+    left = sizes.budget - held - batch - scratch
+    # Features of sparse rows that go through the identity are never computed.
+    made = [v for v in (0, 1) if sizes.sparse[v] is None or approximation[v] != "identity"]
+    features = batch_size * sum(rank[v] for v in made) * sizes.itemsize
+    keep = request.keep_features and features <= left * 3 // 4
+    return Plan(
+        seed,
+        epochs_for(n_train) if request.epochs is None else request.epochs,
+        approximation,  # type: ignore[arg-type]
+        rank,  # type: ignore[arg-type]
+        precondition,  # type: ignore[arg-type]
+        n_held_out,
+        batch_size,
+        directions,
+        keep,
+        batch + (left - features if keep else left) // 2,
+    )
+
+
+def epochs_for(n_rows: int) -> int:
+    """Default number of passes over the data: a million samples, at most 100 epochs."""
+    return min(MAX_EPOCHS, max(1, -(-DEFAULT_SAMPLES // n_rows)))
+
+
+def held_out_rows(held_out: float, n_rows: int) -> int:
+    """Number of rows to hold out: none of few rows, at most `MAX_HELD_OUT`."""
+    if held_out == 0 or n_rows < MIN_ROWS_TO_HOLD_OUT:
+        return 0
+    n = min(MAX_HELD_OUT, int(held_out * n_rows))
+    if n < MIN_HELD_OUT:
+        raise InputError(
+            f"held_out={held_out!r} of {n_rows} rows is {n} rows: evaluating a fit needs at least "
+            f"{MIN_HELD_OUT}. Raise held_out, or set it to 0."
+        )
+    return n
+
+
+def _choose_view(
+    request: Request, sizes: Sizes, v: int, n_train: int
+) -> tuple[Approximation, int, Precondition | None]:
+    """Feature map, rank and preconditioner of one view."""
+    name, rank = request.approximation[v], request.rank[v]
+    # The triangles of both views together may take two fifths of the budget.
+    needed, limit = Columns.bytes_needed(min(rank, n_train), sizes.itemsize), sizes.budget // 5
+    columns_fit = needed <= limit
+    if name == "auto":
+        matrix = f"{min(rank, n_train)} x {min(rank, n_train)} matrix"
+        if columns_fit:
+            # On all data measured, kernel columns were the most accurate at equal rank and time.
+            name, reason = (
+                "nystrom",
+                (
+                    f"kernel columns are the most accurate at equal time, and their {matrix} "
+                    f"({format_bytes(needed)}) fits the {format_bytes(limit)} it may take"
+                ),
+            )
+        else:
+            sparse = sizes.sparse[v] is not None
+            name, reason = choose(request.kernels[v], sizes.n_cols[v], sparse=sparse)
+            limit_text = f"the {matrix} of kernel columns would not fit {format_bytes(limit)}"
+            reason = f"{limit_text}; {reason}"
+        logger.info("view %s: approximation=%r, because %s.", "XY"[v], name, reason)
+    if name == "nystrom":
+        rank = min(rank, n_train)
+    if name == "identity":
+        rank = sizes.n_cols[v]
+    precondition = request.precondition
+    if precondition == "auto":
+        precondition = "columns" if name == "nystrom" and columns_fit else "low_rank"
+    if precondition == "columns" and name != "nystrom":
+        raise InputError(
+            f"precondition='columns' with approximation={name!r}: it is for kernel columns. Set "
+            "approximation='nystrom', or precondition='low_rank', which takes any features."
+        )
+    return name, rank, precondition  # type: ignore[return-value]
+
+
+def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
+    if request.batch_size is None:
+        wanted = [rank if choice == "columns" else MIN_BATCH_ROWS for _, rank, choice in views]
+        return min(n_train, max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, max(wanted))))
+    b, L = request.batch_size, request.n_components
+    if b > n_train:
+        raise InputError(
+            f"batch_size={b} but there are {n_train} rows to train on. Set batch_size to at most "
+            f"{n_train}, or leave it None."
+        )
+    if b <= L:
+        raise InputError(
+            f"batch_size={b} with n_components={L}: a minibatch needs more rows than components to "
+            f"estimate their covariance. Set batch_size to at least {10 * L}, or leave it None."
+        )
+    return b
+
+
+def fourier_bytes(n_cols: Sequence[int], rank: int) -> int:
+    """Bytes of the frequencies of both views while drawn; those of one count twice."""
+    return 8 * rank * (sum(n_cols) + max(n_cols))
+
+
+def _map_bytes(
+    request: Request, sizes: Sizes, v: int, approximation: Approximation, rank: int
+) -> int:
+    """Bytes of the feature map of a view, as fitted and on the backend."""
+    sparse = sizes.sparse[v]
+    if approximation == "nystrom" and sparse is not None:
+        return 2 * (sparse + 2 * sizes.itemsize) * rank
+    if approximation in APPROXIMATIONS:
+        kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
+        return 2 * kept * sizes.itemsize
+    if sparse is None:
+        return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
+    return 2 * request.map_bytes[v]
+
+
+def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:
+    """Bytes held through the whole fit besides the maps: weights, preconditioners."""
+    held = 0
+    for v in (0, 1):
+        held += WEIGHT_ARRAYS * rank[v] * directions * sizes.itemsize
+        if precondition[v] == "columns":
+            held += Columns.bytes_needed(rank[v], sizes.itemsize)
+        elif precondition[v] == "low_rank":
+            held += LowRank.bytes_needed(rank[v], sizes.itemsize)
+    return held
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Plan, feature maps and workers of a fit: what an update rule is built from."""
+
+    plan: Plan
+    n_components: int
+    directions: int  # columns of the weights
+    maps: Maps  # on the backend
+    features: tuple[MinibatchFeatures, MinibatchFeatures]
+    backend: Backend
+    engine: Engine
+
+    @classmethod
+    def build(
+        cls, plan: Plan, maps: Maps, n_components: int, backend: Backend, engine: Engine
+    ) -> Self:
+        """Place the maps on the backend."""
+        placed = maps[0].to(backend), maps[1].to(backend)
+        # A map may have fewer features than planned: monomials, distinct landmarks.
+        directions = min(plan.directions, *(features.rank for features in maps))
+        features = minibatch_features(placed, plan, backend, keep=plan.keep_features)
+        return cls(plan, n_components, directions, placed, features, backend, engine)
+
+    def sample(self, pairs: PairSource, n: int) -> RowPair:
+        """At most n random rows in the precision of the backend."""
+        return self._rounded(pairs.sample(n, self.plan.seed))
+
+    def fresh_sample(self, pairs: PairSource, n: int) -> RowPair:
+        """The same, drawn independently of the rows that the maps were fitted to.
+
+        A minibatch of landmarks shows a curvature that no other minibatch has.
+        """
+        return self._rounded(pairs.sample(n, derived_seed(self.plan.seed, Purpose.FRESH_SAMPLE)))
+
+    def _rounded(self, rows: RowPair) -> RowPair:
+        x, y = (view.astype(self.backend.dtype, copy=False) for view in rows)
+        return x, y
+
+
+def minibatch_features(
+    maps: Maps, plan: Plan, backend: Backend, *, keep: bool
+) -> tuple[MinibatchFeatures, MinibatchFeatures]:
+    """Features of a minibatch of each view, kept between uses with `keep`."""
+    x, y = (MinibatchFeatures(one, plan.batch_size, backend, keep=keep) for one in maps)
+    return x, y
