@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV
 import knoi
 from knoi import KNOI, DoublyStochasticCCA
 from knoi.callbacks import FitContext, StepResult, TrainingState
+from knoi.solvers.loop import Snapshot
 from tests.estimators.models import assert_equal_models, made, related_views
 
 stochastic = pytest.mark.parametrize("estimator", [KNOI, DoublyStochasticCCA])
@@ -92,8 +93,11 @@ def test_values_in_the_state_survive_checkpoint_and_resume(estimator, data, tmp_
 def test_the_context_gives_the_model_of_any_state(estimator, data):
     class Scores(Recorder):
         def __call__(self, state, result):
-            if state.optimizer.steps in (1, STEPS):
+            if state.optimizer.steps == 1:
+                self.best = Snapshot(*state.optimizer.weights, held_out=9.0, samples=60)
                 self.calls.append(self.contexts[0].model_at(state))
+            if state.optimizer.steps == STEPS:  # the current weights, not the best so far
+                self.calls.append(self.contexts[0].model_at(replace(state, best=self.best)))
             return state
 
     scores = Scores()

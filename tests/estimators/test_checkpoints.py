@@ -229,7 +229,6 @@ class TestOtherRuns:
     @pytest.mark.parametrize(
         ("changed", "difference"),
         [
-            ({"n_components": 3}, "its n_components is 2, here it is 3"),
             ({"kernel": "laplacian"}, "its kernel is 'rbf', here it is 'laplacian'"),
             ({"width": (8.0, 2.0)}, "its width is 8.0, here it is [8.0, 2.0]"),
             ({"random_state": 1}, "its random_state is 0, here it is 1"),
@@ -267,20 +266,6 @@ class TestOtherRuns:
         params = parameters("accelerated", epochs=1, tol=0.5, verbose=False, max_time=3600.0)
         model = KNOI(**checkpointed(params, directory)).fit(*views, resume=True)
         assert model.history_["step"][-1] == STEPS // 2
-
-    def test_a_fit_without_resume_starts_a_new_run(self, server, views, uninterrupted, directory):
-        out = directory.parent / "m.knoi"
-        params = checkpointed(parameters("accelerated"), directory, seconds=1e6)
-        before = (directory / FILE_NAME).read_bytes()
-        # Killed before its first checkpoint, it keeps the old one.
-        assert (
-            server.fit("accelerated", views, out, params, end=(signal.SIGKILL, 5, 0.0))
-            == -signal.SIGKILL
-        )
-        assert (directory / FILE_NAME).read_bytes() == before
-        assert server.fit("accelerated", views, out, params) == 0
-        assert_same_file(out, uninterrupted("accelerated", 1))
-        assert steps_saved(directory) == STEPS
 
 
 class TestInOneProcess:

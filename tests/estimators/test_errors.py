@@ -93,54 +93,16 @@ class TestData:
         with raises_message(InputError, one):
             model.score(X, Y[:-1])
 
-    @pytest.mark.parametrize(
-        ("spoil", "error", "text"),
-        [
-            (
-                lambda Y: Y[:0],
-                InputError,
-                "Y: Found array with 0 sample(s) (shape=(0, 4)) while a minimum of 1 is required. "
-                "Check how it was read or selected.",
-            ),
-            (
-                lambda Y: Y[:, :0],
-                InputError,
-                "Y: Found array with 0 feature(s) (shape=(200, 0)) while a minimum of 1 is "
-                "required. Check how it was read or selected.",
-            ),
-            (
-                lambda Y: Y[:, 0],
-                InputError,
-                "Y: Expected 2D array, got 1D array instead (shape=(200,)). Reshape your data with "
-                "reshape(-1, 1) if it is a single feature or reshape(1, -1) if it is a single row.",
-            ),
-            (
-                lambda Y: Y + 1j,
-                InputTypeError,
-                "Y: Complex data not supported (dtype=complex128). Pass the real and imaginary "
-                "parts as separate columns.",
-            ),
-            (
-                lambda Y: np.full(Y.shape, "red"),
-                InputTypeError,
-                "Y has the string 'red' at row 0, column 0: only numbers can be used. Encode text "
-                "as numbers first (e.g. sklearn.preprocessing.OneHotEncoder).",
-            ),
-            (
-                lambda Y: with_value(Y.astype(object), 3, 2, {"a": 1}),
-                InputTypeError,
-                "Y has {'a': 1} at row 3, column 2: float() argument must be a string or a real "
-                "number, not 'dict'. Only numbers can be used: drop or encode this value first.",
-            ),
-        ],
-    )
-    def test_not_a_table_of_numbers(self, two_views, spoil, error, text):
+    def test_text_instead_of_numbers(self, two_views):
         X, Y = two_views
+        text = (
+            "Y has the string 'red' at row 0, column 0: only numbers can be used. Encode text as "
+            "numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
+        )
         model = LinearCCA().fit(X, Y)
-        with raises_message(error, text):
-            model.fit(X, spoil(Y))
-        with raises_message(error, text):
-            model.transform_y(spoil(Y))
+        for call in (lambda Z: model.fit(X, Z), model.transform_y):
+            with raises_message(InputTypeError, text):
+                call(np.full(Y.shape, "red"))
 
     def test_a_missing_view(self, two_views):
         with pytest.raises(
@@ -189,29 +151,6 @@ class TestFiles:
         text = f"X ({locator!r}) has no dataset '/lefft'. Available: 'left', 'right'."
         with raises_message(SourceFormatError, text):
             LinearCCA().fit(locator, f"{tmp_path}/views.h5:/right")
-
-    def test_a_parquet_file_with_nulls(self, two_views, tmp_path):
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        path = tmp_path / "views.parquet"
-        values = [None if i == 50 else float(i) for i in range(200)]
-        pq.write_table(pa.table({"a": values, "c": values[::-1]}), path)
-        text = (
-            f"X ({str(path)!r}) has a null in column 'a' at row 50: CCA needs complete rows. Drop "
-            "the rows with nulls or fill the values (e.g. DataFrame.dropna or fillna) and write "
-            "the data again."
-        )
-        with raises_message(InputError, text):
-            LinearCCA(1).fit(path, two_views[1])
-
-    def test_saving_to_a_folder_that_does_not_exist(self, two_views, tmp_path):
-        model = LinearCCA().fit(*two_views)
-        text = (
-            f"The directory {tmp_path / 'no'} does not exist, so m.knoi cannot be written there. "
-            "Create it first."
-        )
-        with raises_message(SourceNotFoundError, text):
-            model.save(tmp_path / "no" / "m.knoi")
-        assert list(tmp_path.iterdir()) == []
 
     def test_saving_a_parameter_that_no_file_can_hold(self, two_views, tmp_path):
         model = LinearCCA().fit(*two_views).set_params(n_jobs=object())
@@ -320,12 +259,6 @@ PARAMETERS = [
     ),
     (NystromCCA(rank=4.0), InputTypeError, "rank=4.0: wanted a whole number >= 1."),
     (LinearCCA(reg=-1), InputError, "reg=-1: wanted a finite number >= 0."),
-    (KernelCCA(reg=np.nan), InputError, "reg=nan: wanted a finite number >= 0."),
-    (
-        LinearCCA(reg=(1, 2, 3)),
-        InputError,
-        "reg=(1, 2, 3) has 3 entries: wanted one value, or a pair (one for X, one for Y).",
-    ),
     (
         KernelCCA(width="foo"),
         InputTypeError,
@@ -333,7 +266,6 @@ PARAMETERS = [
         "Y).",
     ),
     (NystromCCA(width=0), InputError, "width=0: wanted a positive, finite number."),
-    (KernelCCA(kernel="gauss"), InputError, f"there is no kernel 'gauss'. Pass one of {KERNELS}."),
     (
         NystromCCA(kernel=RBF),
         InputTypeError,
@@ -345,19 +277,6 @@ PARAMETERS = [
         InputError,
         "paired=True with approximation='hadamard': it is for 'fourier'. Leave it out; "
         "'orthogonal', 'qmc' and 'hadamard' are paired anyway.",
-    ),
-    (
-        FourierCCA(approximation=("fourier", "hadamard"), kernel=("rbf", "laplacian")),
-        InputError,
-        "view Y: 'hadamard' features need an isotropic kernel: the spectral measure of the "
-        "laplacian kernel is not invariant under rotation. Use 'fourier' or 'qmc' with it, or the "
-        "kernel 'rbf' or 'matern'.",
-    ),
-    (
-        FourierCCA(approximation=Identity(2)),
-        InputError,
-        "the feature map of X takes 2 columns but X has 6. Pass a map fitted on the columns of the "
-        "data.",
     ),
     (
         FourierCCA(kernel=("rbf", "linear")),
@@ -446,21 +365,12 @@ def test_a_device_that_does_not_exist(two_views, estimator):
         small(estimator, device="cuda:99").fit(*two_views)
 
 
-def test_a_piece_added_without_solving_is_not_a_fitted_model(two_views):
-    model = LinearCCA().partial_fit(*two_views, solve=False)
-    with pytest.raises(NotFittedError):
-        model.transform(two_views[0])
-
-
-@pytest.mark.parametrize("view", ["X", "Y"])
-def test_a_later_piece_outside_the_domain_of_the_kernel(view):
+def test_a_later_piece_outside_the_domain_of_the_kernel():
     rng = np.random.default_rng(0)
-    pieces = {"X": rng.random((2500, 4)), "Y": rng.random((2500, 3))}
-    model = NystromCCA(2, rank=20, kernel="chi2", random_state=0)
-    model.partial_fit(pieces["X"], pieces["Y"])
-    pieces[view][2000, 2] = -1.0
-    with pytest.raises(InputError, match=rf"^view {view}: row 2000, column 2 has -1, but the chi2"):
-        model.partial_fit(pieces["X"], pieces["Y"])
+    X, Y = rng.random((2500, 4)), rng.random((2500, 3))
+    model = NystromCCA(2, rank=20, kernel="chi2", random_state=0).partial_fit(X, Y)
+    with pytest.raises(InputError, match=r"^view Y: row 2000, column 2 has -1, but the chi2"):
+        model.partial_fit(X, with_value(Y, 2000, 2, -1.0))
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(1e-23, np.float32), (1e-170, np.float64)])
