@@ -57,11 +57,13 @@ def path_of_a_fit(_: Path | None = None) -> str:
     """The modules that a fit calls, in order of the first call, with the functions."""
     # In a fresh process: functions whose result is cached would be missing in a used one.
     command = [sys.executable, "-m", "benchmarks.fit_path", "--json"]
-    fitted, added = json.loads(subprocess.check_output(command, cwd=PROJECT, text=True))
-    heading = f"`fit` calls functions of {len(fitted)} modules, in order of the first call:"
-    lines = ["", heading, "", *_numbered(fitted)]
-    if added:
-        lines += ["", f"`transform` adds {len(added)}:", "", *_numbered(added)]
+    stages = json.loads(subprocess.check_output(command, cwd=PROJECT, text=True))
+    lines = []
+    for stage, (heading, found) in enumerate(stages.items()):
+        if found:
+            more = "further " if stage else ""
+            lines += ["", f"{heading.capitalize()}: {len(found)} {more}modules.", ""]
+            lines += _numbered(found)
     return "\n".join(lines) + "\n"
 
 

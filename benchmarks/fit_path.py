@@ -3,8 +3,10 @@
     python -m benchmarks.fit_path [--approximation fourier] [--jobs 1]
 
 A profiler notes every function of the package that is called, in order of the first call, and
-prints them module by module: first those of `fit`, then those that only `transform` adds. Functions
-that run while a module is imported do not count. `docs/architecture.md` holds the list.
+prints them module by module: those of `fit` until it has the projection, those that the rest of
+`fit` adds (it relates columns to variates, for `predict` and loadings), and those that `transform`
+adds. Functions that run while a module is imported do not count. `docs/architecture.md` holds the
+list.
 """
 
 import argparse
@@ -32,7 +34,8 @@ class Recorder:
     def __init__(self) -> None:
         self._main = threading.get_ident()
         # Functions that only another thread calls come last, so that the order is repeatable.
-        self._called: tuple[dict[Any, None], dict[Any, None]] = ({}, {})
+        self._called: tuple[dict[Any, bool], dict[Any, bool]] = ({}, {})
+        self._has_projection = False
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         """Note a call, unless it is part of an import."""
@@ -41,16 +44,21 @@ class Recorder:
             return
         called = self._called[threading.get_ident() != self._main]
         if code not in called and not _importing(frame):
-            called[code] = None
+            called[code] = self._has_projection
+        if code.co_qualname == "BaseCCA._keep":
+            self._has_projection = True
 
-    def path(self) -> Calls:
-        """Functions by module, in order of the first call."""
+    def path(self, *, after_projection: bool) -> Calls:
+        """Functions by module, in order of the first call, before or after the projection."""
         found: Calls = {}
-        for code in dict.fromkeys((*self._called[0], *self._called[1])):
-            name = code.co_qualname.replace(".<locals>", "")
-            functions = found.setdefault(_module(code.co_filename), [])
-            if "<" not in name and name not in functions:
-                functions.append(name)
+        for called in self._called:
+            for code, after in called.items():
+                if after is not after_projection:
+                    continue
+                name = code.co_qualname.replace(".<locals>", "")
+                functions = found.setdefault(_module(code.co_filename), [])
+                if "<" not in name and name not in functions:
+                    functions.append(name)
         return found
 
 
@@ -80,7 +88,7 @@ def recording() -> Iterator[Recorder]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def paths(**parameters: Any) -> tuple[Calls, Calls]:
+def paths(**parameters: Any) -> dict[str, Calls]:
     """The path of a small fit from two files, and what `transform` of the same files adds."""
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((2000, 3), dtype=np.float32)
@@ -94,9 +102,16 @@ def paths(**parameters: Any) -> tuple[Calls, Calls]:
             model.fit(*map(str, files))
         with recording() as transform:
             model.transform(*map(str, files))
-    fitted = fit.path()
-    added = {module: f for module, f in transform.path().items() if module not in fitted}
-    return fitted, added
+    stages = {
+        "fit, until it has the projection": fit.path(after_projection=False),
+        "fit, after that": fit.path(after_projection=True),
+        "transform": transform.path(after_projection=False),
+    }
+    known: set[str] = set()
+    for stage, calls in stages.items():
+        stages[stage] = {module: f for module, f in calls.items() if module not in known}
+        known |= set(calls)
+    return stages
 
 
 def main() -> None:
@@ -105,12 +120,12 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1, help="n_jobs")
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
-    fitted, added = paths(approximation=options.approximation, n_jobs=options.jobs)
+    stages = paths(approximation=options.approximation, n_jobs=options.jobs)
     if options.json:
-        print(json.dumps([fitted, added]))
+        print(json.dumps(stages))
         return
-    for heading, found in (("fit", fitted), ("transform, further modules", added)):
-        print(f"{heading}: {len(found)} modules")
+    for stage, (heading, found) in enumerate(stages.items()):
+        print(f"{heading}: {len(found)} {'further ' if stage else ''}modules")
         for number, (module, functions) in enumerate(found.items(), 1):
             print(f"{number:3} {module}: {', '.join(functions)}")
 

@@ -169,11 +169,12 @@ def test_labels_of_a_picture_stay_apart():
 
 
 def test_the_path_of_a_fit_is_recorded():
-    fitted, _ = fit_path.paths(n_jobs=1)
+    fitted, *_ = fit_path.paths(n_jobs=1).values()
     (first, *_), functions = zip(*fitted.items(), strict=True)
     assert first.startswith("estimators/")
     assert functions[0][0].endswith(".fit")
     assert {"solvers/loop", "solvers/noi", "data/open"} <= set(fitted)
+    assert len(fitted) <= 25  # a reader follows it
 
 
 def test_every_module_says_its_role():
