@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knoi import KNOI
 from knoi.callbacks.checkpoint import FILE_NAME
 from knoi.estimators import training
 from knoi.exceptions import CheckpointError, NonFiniteError
@@ -197,32 +195,19 @@ def test_interrupted_and_resumed(server, views, uninterrupted, tmp_path, solver,
     assert_same_file(tmp_path / "m.knoi", uninterrupted(solver, 1))
 
 
-@pytest.fixture(scope="module")
-def half_done(server, views, tmp_path_factory):
-    """The directory of a run that was interrupted in the middle."""
-    folder = tmp_path_factory.mktemp("half")
-    params = checkpointed(parameters("accelerated"), folder / "run", seconds=1e6)
-    end = signal.SIGTERM, 20, 0.0
-    assert server.fit("accelerated", views, folder / "m.knoi", params, end=end) == 143
-    return folder / "run"
-
-
 class TestOtherRuns:
-    @pytest.fixture
-    def directory(self, half_done, tmp_path):
-        shutil.copytree(half_done, tmp_path / "run")
-        return tmp_path / "run"
+    """A checkpoint of another run is an error: neither the model nor the checkpoint changes."""
 
-    def check_error(self, directory, views, params, difference):
+    def check_error(self, directory, data, difference, **changed):
         text = (
             f"{directory / FILE_NAME} is of another run: {difference}. Resume with the parameters "
             "and the data it was made with, or use another directory for a new run."
         )
         before = (directory / FILE_NAME).read_bytes()
-        model = KNOI(**checkpointed(params, directory))
+        model = small_knoi(**{"epochs": 1, "checkpoint": directory} | changed)
         unfitted = dict(vars(model))
         with raises_message(CheckpointError, text):
-            model.fit(*views, resume=True)
+            model.fit(*data, resume=True)
         assert vars(model) == unfitted
         assert (directory / FILE_NAME).read_bytes() == before
 
@@ -230,42 +215,33 @@ class TestOtherRuns:
         ("changed", "difference"),
         [
             ({"kernel": "laplacian"}, "its kernel is 'rbf', here it is 'laplacian'"),
-            ({"width": (8.0, 2.0)}, "its width is 8.0, here it is [8.0, 2.0]"),
+            ({"width": (8.0, 2.0)}, "its width is 'median', here it is [8.0, 2.0]"),
             ({"random_state": 1}, "its random_state is 0, here it is 1"),
             (
-                {"approximation": RandomFourier.fit(np.eye(20), RBF(1.0), 40, 0, 0)},
-                "its approximation is 'nystrom', here it is {'feature_map': 'random_fourier'}",
+                {"approximation": RandomFourier.fit(np.eye(4), RBF(1.0), 30, 0, 0)},
+                "its approximation is 'auto', here it is {'feature_map': 'random_fourier'}",
             ),
         ],
-        ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+        ids=["kernel", "width", "random_state", "approximation"],
     )
-    def test_other_parameters(self, directory, views, changed, difference):
-        self.check_error(directory, views, parameters("accelerated") | changed, difference)
-
-    def test_other_rows(self, directory, views):
-        X, Y = (np.load(view) for view in views)
-        params = parameters("accelerated")
-        shorter = X[:60], Y[:60]
-        self.check_error(directory, shorter, params, "its n_rows is 20000, here it is 60")
-        narrower = X[:, :9], Y
-        self.check_error(directory, narrower, params, "its n_cols is [20, 15], here it is [9, 15]")
+    def test_other_parameters(self, tmp_path, changed, difference):
+        data = related_views(300)
+        small_knoi(epochs=1, checkpoint=tmp_path).fit(*data)
+        self.check_error(tmp_path, data, difference, **changed)
 
     @pytest.mark.parametrize("approximation", ["nystrom", "fourier"])
-    def test_other_values(self, views, tmp_path, approximation):
-        X, Y = (np.load(view)[:600] for view in views)
-        params = parameters("accelerated", epochs=1, memory_budget=None) | {
-            "approximation": approximation
-        }
-        directory = tmp_path / "run"
-        KNOI(**checkpointed(params, directory)).fit(X, Y)
+    def test_other_data(self, tmp_path, approximation):
+        X, Y = related_views(600)
+        same = {"approximation": approximation}
+        small_knoi(epochs=1, checkpoint=tmp_path, **same).fit(X, Y)
         other = "it was made from other data than X and Y, though of the same shape"
-        self.check_error(directory, (X, Y + 1), params, other)
-        self.check_error(directory, (X[::-1], Y[::-1]), params, other)
-
-    def test_the_length_of_training_may_change(self, directory, views):
-        params = parameters("accelerated", epochs=1, tol=0.5, verbose=False, max_time=3600.0)
-        model = KNOI(**checkpointed(params, directory)).fit(*views, resume=True)
-        assert model.history_["step"][-1] == STEPS // 2
+        for data, difference in (
+            ((X[:90], Y[:90]), "its n_rows is 600, here it is 90"),
+            ((X[:, :3], Y), "its n_cols is [4, 3], here it is [3, 3]"),
+            ((X, Y + 1), other),
+            ((X[::-1], Y[::-1]), other),
+        ):
+            self.check_error(tmp_path, data, difference, **same)
 
 
 class TestInOneProcess:

@@ -1,11 +1,13 @@
-"""Fixtures for tests of solvers: the engine, and a single torch thread."""
+"""Fixtures for tests of solvers: the engine, minibatches, and a single torch thread."""
 
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 
 from knoi.engine import Serial, Threads
+from tests.solvers.steps import BATCH
 
 ENGINES = {
     "serial": lambda: nullcontext(Serial()),
@@ -17,6 +19,13 @@ ENGINES = {
 def engine(request):
     with ENGINES[request.param]() as workers:
         yield workers
+
+
+@pytest.fixture
+def minibatches(two_views):
+    """Eight minibatches of 40 rows."""
+    orders = (np.random.default_rng(t).permutation(200)[:BATCH] for t in range(8))
+    return [tuple(view[rows] for view in two_views) for rows in orders]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,12 +14,13 @@ from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
 from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned, couple_scores
-from knoi.solvers.loop import LR_CUT, OptimizerState, ViewState
+from knoi.solvers.loop import LR_CUT
 from knoi.solvers.noi import MinibatchFeatures
 from tests.oracles.cca import inverse_root, linear_cca
 from tests.oracles.dsgd import dsgd
+from tests.solvers.steps import BATCH, initial_state, take_steps
 
-L, BATCH = 3, 40
+L = 3
 
 
 @pytest.fixture
@@ -28,18 +29,6 @@ def maps(two_views):
     X, Y = two_views
     fourier = RandomFourier.fit(X, RBF(3.0), 24, 0, View.X, paired=True)
     return fourier, KernelColumns(RBF(3.0), np.array(Y[:16]))
-
-
-@pytest.fixture
-def minibatches(two_views):
-    """Eight of 40 rows."""
-    orders = (np.random.default_rng(t).permutation(200)[:BATCH] for t in range(8))
-    return [tuple(view[rows] for view in two_views) for rows in orders]
-
-
-def weights_of(U, V, backend):
-    x, y = (ViewState(backend.asarray(W), backend.zeros(W.shape)) for W in (U, V))
-    return OptimizerState(x, y)
 
 
 def make_rule(maps, *, n_blocks=1, backend=None, engine=None, keep=False, rate=1.0, **changes):
@@ -64,14 +53,6 @@ def start(maps, rows):
     return aligned(tuple(weights), tuple(scores), numpy_backend())
 
 
-def run(rule, weights, minibatches):
-    results = []
-    for x, y in minibatches:
-        weights, result = rule.step(weights, x, y)
-        results.append(result)
-    return weights, results
-
-
 @pytest.mark.parametrize(
     ("n_blocks", "keep", "ridge"),
     [(1, True, (0.0, 0.0)), (4, False, (0.2, 0.1)), (4, True, (0.2, 0.1))],
@@ -82,17 +63,10 @@ def test_steps_are_the_formulas(
     monkeypatch.setattr(noi, "TILE_COLUMNS", 5)
     monkeypatch.setattr(noi, "TILE_ROWS", 16)
     U, V = start(maps, minibatches[0])
-    sizes = (DecayingStepSize(0.3, 6.0), DecayingStepSize(0.3, 6.0))
-    rule = make_rule(
-        maps,
-        n_blocks=n_blocks,
-        backend=backend,
-        engine=engine,
-        keep=keep,
-        step_sizes=sizes,
-        ridge=ridge,
-    )
-    found, results = run(rule, weights_of(U, V, backend), minibatches)
+    parts = {"backend": backend, "engine": engine, "keep": keep, "ridge": ridge}
+    sizes = (DecayingStepSize(0.3, 6.0),) * 2
+    rule = make_rule(maps, n_blocks=n_blocks, step_sizes=sizes, **parts)
+    found, results = take_steps(rule, initial_state(U, V, backend), minibatches)
     assert not any(result.rolled_back for result in results)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     rx, ry = ridge
@@ -121,8 +95,8 @@ def test_on_all_rows_it_converges_to_exact_regularised_cca(n_blocks, maps, two_v
         ridge=ridge,
         step_sizes=tuple(DecayingStepSize(rate / 2, np.inf) for rate in rates),
     )
-    weights, results = run(
-        rule, weights_of(*start(maps, two_views), numpy_backend()), [two_views] * 1500
+    weights, results = take_steps(
+        rule, initial_state(*start(maps, two_views), numpy_backend()), [two_views] * 1500
     )
     assert not any(result.rolled_back for result in results)
     U, V = weights.x.U, weights.y.U
@@ -141,8 +115,8 @@ def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(m
     features = maps[0].transform(minibatches[0][0])
     unit = 1 / np.linalg.norm(np.cov(features.T), 2)
     rule = make_rule(maps, n_blocks=4, rate=1e4 * unit)
-    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
-    weights, results = run(rule, begun, minibatches * 40)
+    begun = initial_state(*start(maps, minibatches[0]), numpy_backend())
+    weights, results = take_steps(rule, begun, minibatches * 40)
     rolled_back = [result.rolled_back for result in results]
     assert any(rolled_back[:5])
     assert not any(rolled_back[-100:])
@@ -157,8 +131,8 @@ def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(m
 
 def test_scores_that_are_nan_roll_the_step_back(maps, minibatches):
     rule = make_rule(maps, rate=0.1)
-    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
-    weights, _ = run(rule, begun, minibatches[:3])
+    begun = initial_state(*start(maps, minibatches[0]), numpy_backend())
+    weights, _ = take_steps(rule, begun, minibatches[:3])
     spoiled = replace(weights, y=replace(weights.y, U=weights.y.U * np.nan))
     after, result = rule.step(spoiled, *minibatches[3])
     assert result.rolled_back
@@ -170,7 +144,7 @@ def test_scores_that_are_nan_roll_the_step_back(maps, minibatches):
 
 def test_a_step_changes_one_block_of_a_copy(maps, minibatches, backend):
     rule = make_rule(maps, n_blocks=4, backend=backend)
-    before = weights_of(*start(maps, minibatches[0]), backend)
+    before = initial_state(*start(maps, minibatches[0]), backend)
     kept = backend.to_numpy(before.x.U).copy()
     after, _ = rule.step(before, *minibatches[0])
     np.testing.assert_array_equal(backend.to_numpy(before.x.U), kept)
@@ -191,8 +165,8 @@ def test_the_start_meets_the_constraint_and_its_multipliers_are_positive(maps, m
 
 def test_weights_that_outgrow_the_constraint_do_not_become_the_last_good_ones(maps, minibatches):
     rule = make_rule(maps, rate=1e-3)
-    begun = weights_of(*start(maps, minibatches[0]), numpy_backend())
-    weights, _ = run(rule, begun, minibatches[:2])
+    begun = initial_state(*start(maps, minibatches[0]), numpy_backend())
+    weights, _ = take_steps(rule, begun, minibatches[:2])
     x, y = (replace(view, U=3 * view.U) for view in (begun.x, begun.y))
     grown, result = rule.step(replace(weights, x=x, y=y), *minibatches[0])
     assert not result.rolled_back  # the views agree as before

@@ -15,12 +15,13 @@ from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
 from knoi.solvers.acceleration import plain
-from knoi.solvers.loop import OptimizerState, RunningStats, ViewState
+from knoi.solvers.loop import RunningStats
 from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize, couple, inverse_root
 from tests.oracles.cca import linear_cca
 from tests.oracles.knoi import knoi
+from tests.solvers.steps import BATCH, initial_state, take_steps
 
-L, BATCH = 3, 40
+L = 3
 
 
 @pytest.fixture
@@ -28,13 +29,6 @@ def maps(two_views):
     """Different features, and a different number of them, in each view."""
     X, Y = two_views
     return RandomFourier.fit(X, RBF(3.0), 97, 0, View.X), KernelColumns(RBF(3.0), np.array(Y[:61]))
-
-
-@pytest.fixture
-def minibatches(two_views):
-    """Eight of 40 rows."""
-    orders = (np.random.default_rng(t).permutation(200)[:BATCH] for t in range(8))
-    return [tuple(view[rows] for view in two_views) for rows in orders]
 
 
 def start(maps, columns=L):
@@ -60,19 +54,6 @@ def published(maps, backend, engine=None, *, keep=True, rho=0.0, batch_size=BATC
     )
 
 
-def weights_of(U, V, backend):
-    x, y = (ViewState(backend.asarray(W), backend.zeros(W.shape)) for W in (U, V))
-    return OptimizerState(x, y)
-
-
-def run(rule, weights, minibatches):
-    results = []
-    for x, y in minibatches:
-        weights, result = rule.step(weights, x, y)
-        results.append(result)
-    return weights, results
-
-
 def assert_close(found, want, rtol):
     np.testing.assert_allclose(found, want, rtol=0, atol=rtol * np.abs(want).max())
 
@@ -87,7 +68,7 @@ def test_steps_are_algorithm_1(tiled, keep, rho, engine, backend, maps, minibatc
     U, V = start(maps)
     rule = published(maps, backend, engine, keep=keep, rho=rho)
     assert (len(rule.features[0]._blocks) > 1) == tiled
-    found, results = run(rule, weights_of(U, V, backend), minibatches)
+    found, results = take_steps(rule, initial_state(U, V, backend), minibatches)
     assert not any(result.rolled_back for result in results)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in minibatches]
     wanted = knoi(features, U, V, eta=0.2, mu=0.5, rho=rho, decay=1e-2)
@@ -100,7 +81,7 @@ def test_steps_are_algorithm_1(tiled, keep, rho, engine, backend, maps, minibatc
 def test_a_smaller_minibatch_reuses_the_buffer_of_a_larger_one(backend, maps, minibatches):
     U, V = start(maps)
     cut = [(x[: BATCH - 7 * t], y[: BATCH - 7 * t]) for t, (x, y) in enumerate(minibatches[:4])]
-    found, _ = run(published(maps, backend), weights_of(U, V, backend), cut)
+    found, _ = take_steps(published(maps, backend), initial_state(U, V, backend), cut)
     features = [(maps[0].transform(x), maps[1].transform(y)) for x, y in cut]
     wanted = knoi(features, U, V, eta=0.2, mu=0.5, rho=0.0, decay=1e-2)
     assert_close(backend.to_numpy(found.x.U), wanted[0], 1e-10)
@@ -129,7 +110,7 @@ def test_kept_features_are_computed_once_per_minibatch(keep, times, monkeypatch,
 
 def test_a_step_does_not_change_the_state_before_it(backend, maps, minibatches):
     U, V = start(maps)
-    rule, before = published(maps, backend), weights_of(U.copy(), V.copy(), backend)
+    rule, before = published(maps, backend), initial_state(U.copy(), V.copy(), backend)
     rule.step(before, *minibatches[0])
     np.testing.assert_array_equal(backend.to_numpy(before.x.U), U)
     np.testing.assert_array_equal(backend.to_numpy(before.y.U), V)
@@ -140,7 +121,7 @@ def test_a_step_does_not_change_the_state_before_it(backend, maps, minibatches):
 def test_rho_is_the_weight_of_the_old_estimate(rho, backend, maps, minibatches):
     # Second minibatch: weights five times as large, so that old and new cannot be confused.
     rule = published(maps, backend, rho=rho, momentum=0.0, weight_decay=-20.0)
-    weights, results = run(rule, weights_of(*start(maps), backend), minibatches[:2])
+    weights, results = take_steps(rule, initial_state(*start(maps), backend), minibatches[:2])
     for v in (0, 1):
         first, second = (result.scores[v] for result in results)
         old_mean, new_mean = first.mean(0), second.mean(0)
@@ -156,7 +137,7 @@ def test_rho_is_the_weight_of_the_old_estimate(rho, backend, maps, minibatches):
 def test_rho_0_uses_this_minibatch_only(maps, minibatches):
     backend = numpy_backend()
     U, V = start(maps)
-    _, (*_, last) = run(published(maps, backend), weights_of(U, V, backend), minibatches)
+    _, (*_, last) = take_steps(published(maps, backend), initial_state(U, V, backend), minibatches)
     rng = np.random.default_rng(9)
     elsewhere = RunningStats((rng.random(L), rng.random(L)), (np.eye(L), 100 * np.eye(L)))
     with_past, alone = (couple(stats, last.scores, 0.0) for stats in (elsewhere, RunningStats()))
@@ -170,7 +151,7 @@ def test_reported_loss_and_correlations_are_those_of_the_scores(maps, minibatche
     backend = numpy_backend()
     U, V = start(maps)
     rule = published(maps, backend, n_components=2)
-    _, result = rule.step(weights_of(U, V, backend), *minibatches[0])
+    _, result = rule.step(initial_state(U, V, backend), *minibatches[0])
     P, Q = (phi.transform(x) @ W for phi, x, W in zip(maps, minibatches[0], (U, V), strict=True))
     correlations = linear_cca(P, Q, L)[2]
     assert result.correlation == pytest.approx(correlations[:2].sum(), rel=1e-10)
@@ -198,7 +179,7 @@ def test_a_collapsed_direction_is_left_out(how, rho, backend, maps, minibatches)
     else:
         U[:] = 0
     rule = published(maps, backend, rho=rho)
-    weights, results = run(rule, weights_of(U, V, backend), minibatches[:3])
+    weights, results = take_steps(rule, initial_state(U, V, backend), minibatches[:3])
     assert_finite(weights, results, backend)
     assert results[0].correlation <= (0 if how == "constant scores" else 2) + 1e-12
 
@@ -207,7 +188,7 @@ def test_a_collapsed_direction_is_left_out(how, rho, backend, maps, minibatches)
 def test_minibatches_of_about_as_many_rows_as_directions(rho, rows, backend, maps, minibatches):
     cut = [(x[:rows], y[:rows]) for x, y in minibatches]
     rule = published(maps, backend, rho=rho, batch_size=rows)
-    weights, results = run(rule, weights_of(*start(maps), backend), cut)
+    weights, results = take_steps(rule, initial_state(*start(maps), backend), cut)
     assert_finite(weights, results, backend)
 
 
@@ -278,7 +259,7 @@ def test_each_view_has_its_own_step_size(maps, minibatches):
     backend, (U, V) = numpy_backend(), start(maps)
     sizes = StepSize(0.2, 0.4), StepSize(0.0, None)
     rule = published(maps, backend, step_sizes=sizes, weight_decay=0.0)
-    after, results = run(rule, weights_of(U, V, backend), minibatches[:3])
+    after, results = take_steps(rule, initial_state(U, V, backend), minibatches[:3])
     np.testing.assert_array_equal(after.y.U, V)
     assert np.abs(after.x.U - U).max() > 0
     assert [result.learning_rate for result in results] == pytest.approx([0.2, 0.2, 0.4 / 3])
@@ -294,7 +275,7 @@ def test_the_average_starts_late_and_again_after_a_step_that_is_rolled_back(
     backend, maps, minibatches
 ):
     rule = published(maps, backend, average_from=2)
-    state, states = weights_of(*start(maps), backend), []
+    state, states = initial_state(*start(maps), backend), []
     for t, (x, y) in enumerate(minibatches):
         if t == 5:  # weights so large that this step is rolled back
             views = (replace(view, U=1e8 * view.U) for view in (state.x, state.y))
