@@ -1,7 +1,8 @@
-"""Small files to work on, and the program as a function."""
+"""Small files to work on, and the program as a function of a command line."""
 
 import json
 import os
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +18,7 @@ N_TRAIN, N_TEST = 400, 200
 def folder(tmp_path_factory):
     """X.npy, Y.npy (6 and 4 columns, two shared signals), X_test.npy, Y_test.npy, linear.knoi."""
     path = tmp_path_factory.mktemp("views")
-    n = N_TRAIN + N_TEST
-    views = make_two_views(n, (6, 4), correlations=(0.95, 0.8), random_state=0)
+    views = make_two_views(N_TRAIN + N_TEST, (6, 4), correlations=(0.95, 0.8), random_state=0)
     for name, table in (("X", views.X), ("Y", views.Y)):
         np.save(path / f"{name}.npy", table[:N_TRAIN])
         np.save(path / f"{name}_test.npy", table[N_TRAIN:])
@@ -34,8 +34,8 @@ def run(capsys, monkeypatch, folder, tmp_path):
         os.symlink(file, tmp_path / file.name)
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
+    def run(command):
+        code = main(shlex.split(command))
         out, err = capsys.readouterr()
         return SimpleNamespace(code=code, out=out, err=err)
 
@@ -46,8 +46,8 @@ def run(capsys, monkeypatch, folder, tmp_path):
 def run_json(run):
     """Run a command that succeeds and prints one JSON document and nothing else."""
 
-    def parsed(*arguments):
-        done = run(*arguments, "--json")
+    def parsed(command):
+        done = run(f"{command} --json")
         assert done.code == 0, done.err
         return json.loads(done.out)
 
@@ -58,8 +58,8 @@ def run_json(run):
 def error_line(run):
     """Run a command that fails with this exit code, and return the one line it prints."""
 
-    def line(code, *arguments):
-        done = run(*arguments)
+    def line(code, command):
+        done = run(command)
         assert (done.code, done.out) == (code, "")
         assert done.err.startswith("knoi: ")
         assert done.err.count("\n") == 1

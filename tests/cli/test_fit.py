@@ -13,34 +13,34 @@ import knoi
 from knoi.callbacks.history import ProgressBar
 from knoi.cli.options import METHODS, make_model
 
-FIT = ("fit", "X.npy", "Y.npy", "-o", "m.knoi")
-LINEAR = ("--method", "linear", "-k", "2", "--quiet")
+FIT = "fit X.npy Y.npy -o m.knoi"
+LINEAR = "--method linear -k 2 --quiet"
 # Small enough for a second: a run of a few steps.
-QUICK = ("--method", "knoi", "--rank", "20", "-k", "2", "--set", "batch_size=100")
+QUICK = "--method knoi --rank 20 -k 2 --set batch_size=100"
+TEST = "--test X_test.npy Y_test.npy"
 
 
 def test_every_option_reaches_the_estimator(run):
     options = {
-        "--rank": ("30", "rank", 30),
-        "--kernel": ("laplacian:rbf", "kernel", ("laplacian", "rbf")),
-        "--width": ("2.5:median", "width", (2.5, "median")),
-        "--reg": ("1e-4", "reg", 1e-4),
-        "--approximation": ("fourier", "approximation", "fourier"),
-        "--epochs": ("2", "epochs", 2),
-        "--time": ("1m30s", "max_time", 90.0),
-        "--memory": ("1GiB", "memory_budget", "1GiB"),
-        "--seed": ("7", "random_state", 7),
-        "--jobs": ("1", "n_jobs", 1),
-        "--landmarks": ("kmeans", "landmarks", "kmeans"),
-        "--components": ("3", "n_components", 3),
-        "--checkpoint": ("run", "checkpoint", "run"),
-        "--set": ("momentum=0.5", "momentum", 0.5),
+        "--rank 30": ("rank", 30),
+        "--kernel laplacian:rbf": ("kernel", ("laplacian", "rbf")),
+        "--width 2.5:median": ("width", (2.5, "median")),
+        "--reg 1e-4": ("reg", 1e-4),
+        "--approximation fourier": ("approximation", "fourier"),
+        "--epochs 2": ("epochs", 2),
+        "--time 1m30s": ("max_time", 90.0),
+        "--memory 1GiB": ("memory_budget", "1GiB"),
+        "--seed 7": ("random_state", 7),
+        "--jobs 1": ("n_jobs", 1),
+        "--landmarks kmeans": ("landmarks", "kmeans"),
+        "--components 3": ("n_components", 3),
+        "--checkpoint run": ("checkpoint", "run"),
+        "--set momentum=0.5": ("momentum", 0.5),
     }
-    typed = [part for option, (text, _, _) in options.items() for part in (option, text)]
-    done = run(*FIT, *typed, "--quiet")
+    done = run(f"{FIT} {' '.join(options)} --quiet")
     assert (done.code, done.err) == (0, "")
     parameters = knoi.load("m.knoi").get_params(deep=False)
-    for _, name, value in options.values():
+    for name, value in options.values():
         assert parameters[name] == value, name
     assert parameters["verbose"] is None
     # Not in the fit above, since importing torch takes seconds.
@@ -50,40 +50,37 @@ def test_every_option_reaches_the_estimator(run):
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 def test_every_method_fits(run, method):
     name = METHODS["knoi" if method == "auto" else method].estimator
-    more = ["--rank", "20"] if method not in ("linear", "kernel") else []
-    more += ["--epochs", "1"] if method in ("knoi", "dsgd", "auto") else []
-    done = run(*FIT, "--method", method, "-k", "2", *more)
+    more = "--rank 20" if method not in ("linear", "kernel") else ""
+    more += " --epochs 1" if method in ("knoi", "dsgd", "auto") else ""
+    done = run(f"{FIT} --method {method} -k 2 {more}")
     assert done.code == 0
     assert type(knoi.load("m.knoi")).__name__ == name
     assert f"Fitting {name}: 2 components of 400 pairs, 6 + 4 columns" in done.err
 
 
-def test_components_are_the_number_of_columns_up_to_ten_by_default(run):
-    assert run(*FIT, "--method", "linear", "-q").code == 0
-    assert knoi.load("m.knoi").n_components == 4
-
-
 class TestOutput:
     def test_training_and_held_out_correlations_are_printed_side_by_side(self, run):
-        test = ("--test", "X_test.npy", "Y_test.npy")
-        done = run(*FIT, "--method", "linear", "-k", "2", *test)
+        done = run(f"{FIT} --method linear {TEST}")
         model = knoi.load("m.knoi")
+        assert model.n_components == 4  # by default the number of columns, up to ten
         fitted = model.score(np.load("X_test.npy"), np.load("Y_test.npy"))
-        total = re.search(r"total, at most 2 +([\d.]+) +([\d.]+)", done.out)
+        total = re.search(r"total, at most 4 +([\d.]+) +([\d.]+)", done.out)
         assert float(total[1]) == pytest.approx(model.correlations_.sum(), abs=0.005)
         assert float(total[2]) == pytest.approx(fitted, abs=0.005)
         assert "200 held-out pairs" in done.out
         assert "Model:  m.knoi" in done.out
         assert "\x1b" not in done.out + done.err
 
-    def test_in_sample_correlations_come_with_a_warning(self, run):
-        done = run(*FIT, "--method", "linear", "-k", "2")
+    def test_without_held_out_pairs_the_output_says_that_it_is_optimistic(self, run):
+        done = run(f"{FIT} {QUICK} --epochs 2")
         assert "In-sample correlations are optimistic" in done.out
         assert "held-out pairs" not in done.out
+        assert re.search(r"KNOI +epoch 1 .*correlation [\d.]+ of 2", done.err)
+        assert "KNOI  800 samples" in done.err
+        assert "samples" not in done.out
 
     def test_json_is_all_that_is_on_stdout(self, run_json):
-        test = ("--test", "X_test.npy", "Y_test.npy")
-        document = run_json(*FIT, *QUICK, "--epochs", "2", *test)
+        document = run_json(f"{FIT} {QUICK} --epochs 2 {TEST}")
         model = knoi.load("m.knoi")
         assert document["method"] == "KNOI"
         assert document["parameters"]["rank"] == 20
@@ -97,126 +94,106 @@ class TestOutput:
         assert set(document["history"]["held_out"]) == {None}  # NaN: nothing is held out of 400
         assert document["command"].startswith("knoi fit X.npy Y.npy -o m.knoi")
 
-    def test_progress_goes_to_stderr(self, run):
-        done = run(*FIT, *QUICK, "--epochs", "2")
-        assert re.search(r"KNOI +epoch 1 .*correlation [\d.]+ of 2", done.err)
-        assert "KNOI  800 samples" in done.err
-        assert "samples" not in done.out
-
     def test_a_meaningless_fit_is_warned_about_in_one_line(self, run):
-        rng = np.random.default_rng(0)
-        for name in "AB":
-            np.save(f"{name}.npy", rng.standard_normal((20, 30)))
-        done = run("fit", "A.npy", "B.npy", "-o", "m.knoi", *LINEAR)
+        np.save("A.npy", np.random.default_rng(0).standard_normal((20, 30)))
+        np.save("B.npy", np.random.default_rng(1).standard_normal((20, 30)))
+        done = run(f"fit A.npy B.npy -o m.knoi {LINEAR}")
         assert done.code == 0
         assert done.err.startswith("knoi: warning: LinearCCA: ")
         assert done.err.count("\n") == 1
 
+    def test_rows_read_are_counted(self, run, monkeypatch):
+        counts = []
+
+        @contextmanager
+        def show_rows(console, what, n_rows, then):
+            assert n_rows == 400
+            yield counts.append
+
+        monkeypatch.setattr("knoi.cli.fit.show_rows", show_rows)
+        assert run(f"{FIT} {LINEAR}").code == 0
+        assert counts[-1] == 400
+        assert counts == sorted(counts)
+
 
 class TestHeldOutPairs:
     def test_many_rows_are_split_by_default_and_few_are_not(self, run_json):
-        few = run_json(*FIT, *LINEAR)
-        assert (few["rows"], few["held_out"]) == (400, None)
-        part = run_json(*FIT, *LINEAR, "--held-out", "0.25")
-        assert (part["rows"], part["held_out"]["rows"]) == (300, 100)
-        assert part["training"]["correlations"] != few["training"]["correlations"]
         for name in "XY":
             np.save(f"{name}3.npy", np.tile(np.load(f"{name}.npy"), (3, 1)))
-        many = run_json("fit", "X3.npy", "Y3.npy", "-o", "m.knoi", *LINEAR)
-        assert (many["rows"], many["held_out"]["rows"]) == (1080, 120)
-        whole = run_json("fit", "X3.npy", "Y3.npy", "-o", "m.knoi", *LINEAR, "--held-out", "0")
-        assert (whole["rows"], whole["held_out"]) == (1200, None)
+        for arguments, rows, held_out in (
+            (f"X.npy Y.npy {LINEAR}", 400, None),
+            (f"X.npy Y.npy {LINEAR} --held-out 0.25", 300, 100),
+            (f"X3.npy Y3.npy {LINEAR}", 1080, 120),
+            (f"X3.npy Y3.npy {LINEAR} --held-out 0", 1200, None),
+        ):
+            found = run_json(f"fit -o m.knoi {arguments}")
+            assert (found["rows"], (found["held_out"] or {}).get("rows")) == (rows, held_out)
 
     def test_a_bad_value_is_named_by_its_row_in_the_file(self, error_line):
         X = np.load("X.npy").copy()
         X[371, 2] = np.nan
         np.save("bad.npy", X)
-        fit = ("fit", "bad.npy", "Y.npy", "-o", "m.knoi", *LINEAR, "--held-out", "100")
-        assert error_line(1, *fit).startswith("X has NaN at row 371, column 2")
+        line = error_line(1, f"fit bad.npy Y.npy -o m.knoi {LINEAR} --held-out 100")
+        assert line.startswith("X has NaN at row 371, column 2")
 
 
 class TestCheckpoints:
-    FIT = (*FIT, *QUICK, "--epochs", "5", "--jobs", "1")
+    FIT = f"{FIT} {QUICK} --epochs 5 --jobs 1"
 
-    @staticmethod
-    def interrupt(run, number, *arguments):
-        """Run a command that gets a signal at its sixth step."""
+    @pytest.fixture
+    def run_steps(self, run, monkeypatch):
+        """Run a command, with a signal at its sixth step; returns its result and its steps."""
 
-        def stop(self, state, result):
-            if state.optimizer.steps == 6:
-                signal.raise_signal(number)
-            return state
+        def run_steps(command, number=None):
+            steps = []
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ProgressBar, "__call__", stop)
-            return run(*arguments)
+            def note(self, state, result):
+                steps.append(state.optimizer.steps)
+                if number is not None and steps[-1] == 6:
+                    signal.raise_signal(number)
+                return state
 
-    @staticmethod
-    def steps_of(run, *arguments):
-        """Run a command and return the numbers of its steps."""
-        steps = []
+            with monkeypatch.context() as patch:
+                patch.setattr(ProgressBar, "__call__", note)
+                return run(command), steps
 
-        def note(self, state, result):
-            steps.append(state.optimizer.steps)
-            return state
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ProgressBar, "__call__", note)
-            assert run(*arguments).code == 0
-        return steps
+        return run_steps
 
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-    def test_an_interrupted_fit_can_be_resumed(self, run, number, code):
-        assert run(*self.FIT, "--quiet").code == 0
+    def test_an_interrupted_fit_can_be_resumed(self, run, run_steps, number, code):
+        assert run(f"{self.FIT} --quiet").code == 0
         straight = knoi.load("m.knoi")
         os.remove("m.knoi")
-        stopped = self.interrupt(run, number, *self.FIT, "--checkpoint", "my run")
+        stopped, _ = run_steps(f"{self.FIT} --checkpoint 'my run'", number)
         assert stopped.code == code
         assert not os.path.exists("m.knoi")
         last = stopped.err.splitlines()[-1]
         assert last.startswith("knoi: interrupted; to continue: knoi fit X.npy Y.npy -o m.knoi ")
-        command = shlex.split(last.partition("to continue: ")[2])
+        command = shlex.split(last.partition("to continue: knoi ")[2])
         assert command[-3:] == ["--checkpoint", "my run", "--resume"]
-        steps = self.steps_of(run, *command[1:])
-        assert steps[0] == 7
+        done, steps = run_steps(shlex.join(command))
+        assert (done.code, steps[0]) == (0, 7)
         model = knoi.load("m.knoi")
         assert model.n_samples_seen_ == straight.n_samples_seen_
         np.testing.assert_array_equal(model.x_weights_, straight.x_weights_)
 
-    def test_without_a_checkpoint_nothing_is_saved(self, run):
-        stopped = self.interrupt(run, signal.SIGINT, *self.FIT)
+    def test_without_a_checkpoint_nothing_is_saved(self, run_steps):
+        stopped, _ = run_steps(self.FIT, signal.SIGINT)
         assert stopped.code == 130
         assert stopped.err.splitlines()[-1] == (
             "knoi: interrupted; nothing was saved. Use --checkpoint DIR to be able to resume."
         )
 
-    def test_a_missing_or_replaced_checkpoint_is_announced(self, run):
-        first = run(*self.FIT, "--checkpoint", "run", "--resume")
+    def test_a_missing_replaced_or_foreign_checkpoint_is_announced(self, run, error_line):
+        fit = f"{self.FIT} --checkpoint run"
+        first = run(f"{fit} --resume")
         assert "There is no checkpoint in run yet: starting from the beginning" in first.err
-        again = run(*self.FIT, "--checkpoint", "run")
-        assert "Replacing the run in run; --resume would continue it" in again.err
+        assert "Replacing the run in run; --resume would continue it" in run(fit).err
+        line = error_line(1, f"{fit} --seed 1 --resume --quiet")
+        assert "is of another run: its --seed is 0, here it is 1" in line
 
     def test_a_run_out_of_time_prints_how_to_train_on(self, run):
-        done = run(*self.FIT, "--checkpoint", "run", "--time", "0.0001s")
+        done = run(f"{self.FIT} --checkpoint run --time 0.0001s")
         assert done.code == 0
         assert "Time is up; to train on: knoi fit X.npy" in done.out
         assert done.out.rstrip().endswith("--resume")
-
-    def test_the_checkpoint_of_another_run_is_an_error(self, run, error_line):
-        assert run(*self.FIT, "--checkpoint", "run", "--quiet").code == 0
-        other = [*self.FIT, "--seed", "1", "--checkpoint", "run", "--resume", "--quiet"]
-        assert "is of another run: its --seed is 0, here it is 1" in error_line(1, *other)
-
-
-def test_rows_read_are_counted(run, monkeypatch):
-    counts = []
-
-    @contextmanager
-    def show_rows(console, what, n_rows, then):
-        assert n_rows == 400
-        yield counts.append
-
-    monkeypatch.setattr("knoi.cli.fit.show_rows", show_rows)
-    assert run(*FIT, *LINEAR).code == 0
-    assert counts[-1] == 400
-    assert counts == sorted(counts)

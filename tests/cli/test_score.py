@@ -11,7 +11,8 @@ import pytest
 import knoi
 from knoi.metrics import canonical_correlations, permutation_test, retrieval_ranks, top_matches
 
-TEST = ("linear.knoi", "X_test.npy", "Y_test.npy")
+SCORE = "score linear.knoi X_test.npy Y_test.npy"
+RETRIEVE = "retrieve linear.knoi X_test.npy Y_test.npy"
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def variates(run):
 
 
 class TestScore:
-    def test_json_holds_correlations_and_p_values(self, run_json, variates):
-        found = run_json("score", *TEST, "--permutations", "19", "--seed", "3")
+    def test_correlations_and_p_values(self, run, run_json, variates):
+        found = run_json(f"{SCORE} --permutations 19 --seed 3")
         test = permutation_test(*variates, 19, 3)
         assert found["total_correlation"] == pytest.approx(test.correlations.sum())
         assert found["correlations"] == pytest.approx(test.correlations)
@@ -30,19 +31,15 @@ class TestScore:
         assert found["corrected_p_values"] == test.corrected_p_values.tolist()
         assert found["total_p_value"] == test.total_p_value
         assert (found["rows"], found["permutations"]) == (200, 19)
-
-    def test_the_table_has_one_line_per_component(self, run, variates):
-        done = run("score", *TEST, "--permutations", "19")
-        rows = re.findall(r"^ +(\d) +([\d.]+) +([\d.]+) +([\d.]+) *$", done.out, re.M)
-        assert [row[0] for row in rows] == ["1", "2"]
-        correlations = knoi.metrics.component_correlations(*variates)
-        assert [float(row[1]) for row in rows] == pytest.approx(correlations, abs=5e-4)
-        assert [row[2:] for row in rows] == [("0.05", "0.05")] * 2
-        assert "200 pairs" in done.out
+        shown = run(f"{SCORE} --permutations 19 --seed 3").out
+        rows = re.findall(r"^ +(\d) +([\d.]+) +([\d.]+) +([\d.]+) *$", shown, re.M)
+        expected = [(str(i + 1), f"{rho:.3f}") for i, rho in enumerate(test.correlations)]
+        assert rows == [(*row, "0.05", "0.05") for row in expected]
+        assert "200 pairs" in shown
 
     def test_without_permutations_there_are_no_p_values(self, run, run_json):
-        assert "p_values" not in run_json("score", *TEST)
-        done = run("score", *TEST)
+        assert "p_values" not in run_json(SCORE)
+        done = run(SCORE)
         assert "corrected" not in done.out
         assert "--permutations" in done.err
 
@@ -52,43 +49,38 @@ class TestRetrieve:
         ("source", "similarity"), [("x", "cosine"), ("y", "euclidean"), ("x", "dot")]
     )
     def test_the_nearest_rows_of_the_other_view(self, run_json, variates, source, similarity):
-        options = ("--from", source, "--similarity", similarity, "--top", "3")
-        found = run_json("retrieve", *TEST, "--rows", "7,150-152,0", *options)
+        options = f"--rows 7,150-152,0 --from {source} --similarity {similarity} --top 3"
+        found = run_json(f"{RETRIEVE} {options}")
         rows = [7, 150, 151, 152, 0]
         Z, other = variates if source == "x" else variates[::-1]
         indices, values = top_matches(Z[rows], other, 3, similarity=similarity)
         direction = "x_to_y" if source == "x" else "y_to_x"
         ranks = retrieval_ranks(*variates, similarity=similarity, direction=direction)
-        assert [query["row"] for query in found["queries"]] == rows
         for query, row, index, value in zip(found["queries"], rows, indices, values, strict=True):
+            assert (query["row"], query["rank_of_partner"]) == (row, ranks[row])
             assert [match["row"] for match in query["matches"]] == index.tolist()
             assert [match["similarity"] for match in query["matches"]] == pytest.approx(value)
-            assert query["rank_of_partner"] == ranks[row]
 
     def test_the_partner_is_marked(self, run, variates):
         row = int(np.argmin(retrieval_ranks(*variates)))
-        done = run("retrieve", *TEST, "--rows", row, "--top", "2")
-        assert re.search(rf"^ +{row} +1 +{row} ✓ +\d+ *$", done.out, re.M), done.out
+        shown = run(f"{RETRIEVE} --rows {row} --top 2").out
+        assert re.search(rf"^ +{row} +1 +{row} ✓ +\d+ *$", shown, re.M), shown
 
     def test_csv_has_one_line_per_match(self, run, variates):
-        done = run("retrieve", *TEST, "--rows", "4,9", "--top", "2", "--csv")
-        lines = list(csv.DictReader(io.StringIO(done.out)))
-        indices, _ = top_matches(variates[0][[4, 9]], variates[1], 2)
-        places = [(line["row"], line["place"]) for line in lines]
-        assert places == [("4", "1"), ("4", "2"), ("9", "1"), ("9", "2")]
-        assert [int(line["match"]) for line in lines] == indices.ravel().tolist()
+        lines = list(csv.reader(io.StringIO(run(f"{RETRIEVE} --rows 4,9 --top 2 --csv").out)))
+        assert lines.pop(0) == ["row", "place", "match", "similarity"]
+        indices, values = top_matches(variates[0][[4, 9]], variates[1], 2)
+        expected = [("4", "1"), ("4", "2"), ("9", "1"), ("9", "2")]
+        assert [(row, place) for row, place, *_ in lines] == expected
+        assert [int(line[2]) for line in lines] == indices.ravel().tolist()
+        assert [float(line[3]) for line in lines] == pytest.approx(values.ravel(), rel=1e-5)
 
     def test_views_of_different_lengths_have_no_partners(self, run_json, run):
-        views = ("linear.knoi", "X_test.npy", "Y.npy")
-        found = run_json("retrieve", *views, "--rows", "0", "--top", "999")
-        assert found["queries"][0]["rank_of_partner"] is None
-        assert len(found["queries"][0]["matches"]) == 400  # all there are
-        assert "✓" not in run("retrieve", *views, "--rows", "0-50").out
-
-    def test_rows_out_of_range(self, error_line):
-        assert error_line(1, "retrieve", *TEST, "--rows", "3,200") == (
-            "--rows has 200, but X has rows 0 to 199. Give rows in that range."
-        )
+        views = "retrieve linear.knoi X_test.npy Y.npy"
+        (query,) = run_json(f"{views} --rows 0 --top 999")["queries"]
+        assert query["rank_of_partner"] is None
+        assert len(query["matches"]) == 400  # every row
+        assert "✓" not in run(f"{views} --rows 0-50").out
 
 
 class TestInfo:
@@ -96,12 +88,11 @@ class TestInfo:
         monkeypatch.setenv("COLUMNS", "200")
         model = knoi.NystromCCA(n_components=3, rank=50, width=(2.0, "median"), random_state=7)
         model.fit(np.load("X.npy"), np.load("Y.npy")).save("m.knoi")
-        done = run("info", "m.knoi")
+        done = run("info m.knoi")
         for shown in (
             "NystromCCA",
             f"knoi {knoi.__version__}, format ",
             "rank=50",
-            "random_state=7",
             "width=(2.0, 'median')",
             "6 columns → 50 features → 3 components",
             "4 columns → 50 features → 3 components",
@@ -110,29 +101,25 @@ class TestInfo:
         ):
             assert shown in done.out
 
-    def test_json_holds_what_the_file_does(self, run_json):
-        found, model = run_json("info", "linear.knoi"), knoi.load("linear.knoi")
+    def test_json_holds_what_the_file_does(self, run, run_json):
+        found, model = run_json("info linear.knoi"), knoi.load("linear.knoi")
         assert found["method"] == "LinearCCA"
         assert found["parameters"]["n_components"] == found["components"] == 2
         assert found["views"]["x"]["columns"] == 6
         assert found["correlations"] == model.correlations_.tolist()
+        assert run("fit X.npy Y.npy -o m.knoi --rank 20 --epochs 2 -q").code == 0
+        assert run_json("info m.knoi")["n_samples_seen_"] == 800
+        shown = run("info m.knoi").out
+        assert re.search(r"training +800 samples in [\d.]+ s, stopped by: epochs", shown)
 
-    def test_training_is_summed_up(self, run, run_json):
-        fit = ("fit", "X.npy", "Y.npy", "-o", "m.knoi", "--rank", "20", "--epochs", "2", "-q")
-        assert run(*fit).code == 0
-        done = run("info", "m.knoi")
-        assert re.search(r"training +800 samples in [\d.]+ s, stopped by: epochs", done.out)
-        assert run_json("info", "m.knoi")["n_samples_seen_"] == 800
-
-    @pytest.mark.parametrize("options", [(), ("--json",)])
+    @pytest.mark.parametrize("options", ["", "--json"])
     def test_the_file_is_read_and_hashed_once(self, run, monkeypatch, options):
-        hashed = []
+        hashed, original = [], hashlib.sha256
 
         def sha256(content=b""):
             hashed.append(len(content))
             return original(content)
 
-        original = hashlib.sha256
         monkeypatch.setattr("hashlib.sha256", sha256)
-        assert run("info", "linear.knoi", *options).code == 0
+        assert run(f"info linear.knoi {options}").code == 0
         assert len(hashed) == 1

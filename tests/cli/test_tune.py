@@ -1,6 +1,5 @@
 """`knoi tune`: the grid, its best, and the command that fits it."""
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import pytest
 import knoi
 from knoi.cli import tune
 
-LINEAR = ("tune", "X.npy", "Y.npy", "-k", "2", "--method", "linear")
-FOURIER = ("tune", "X.npy", "Y.npy", "-k", "2", "--method", "fourier")
+LINEAR = "tune X.npy Y.npy -k 2 --method linear"
+FOURIER = "tune X.npy Y.npy -k 2 --method fourier"
 
 
 def test_every_combination_is_scored_on_held_out_pairs(run_json):
-    grid = ("--ranks", "20,40", "--widths", "2,1x", "--regs", "1e-4,1e-2")
-    found = run_json(*FOURIER, *grid)
+    found = run_json(f"{FOURIER} --ranks 20,40 --widths 2,1x --regs 1e-4,1e-2")
     tried = [(trial["rank"], trial["width_factor"], trial["reg"]) for trial in found["trials"]]
     assert tried == [(r, w, g) for r in (20, 40) for w in (None, 1.0) for g in (1e-4, 1e-2)]
     assert found["trials"][0]["width"] == 2.0
@@ -24,31 +22,27 @@ def test_every_combination_is_scored_on_held_out_pairs(run_json):
     scores = [trial["total_correlation"] for trial in found["trials"]]
     assert found["best"]["total_correlation"] == max(scores)
     assert len(set(scores)) == len(scores)
+    # Moments that several fits share give the model of a separate fit.
+    alone = run_json(f"{FOURIER} --ranks 20 --widths 1x --regs 1e-2")
+    assert alone["best"]["total_correlation"] == pytest.approx(scores[3], rel=1e-9)
 
 
-def test_shared_moments_give_the_model_of_a_separate_fit(run_json):
-    both = run_json(*FOURIER, "--ranks", "20", "--widths", "1x", "--regs", "1e-5,1e-3")
-    alone = run_json(*FOURIER, "--ranks", "20", "--widths", "1x", "--regs", "1e-3")
-    assert both["trials"][1]["total_correlation"] == pytest.approx(
-        alone["trials"][0]["total_correlation"], rel=1e-9
-    )
-
-
-@pytest.mark.parametrize("method", ["linear", "nystrom", "knoi"])
-def test_the_command_it_ends_with_fits_the_best(run, method):
-    more = {
-        "linear": (),
-        "nystrom": ("--kernel", "laplacian", "--ranks", "20"),
-        "knoi": ("--kernel", "laplacian", "--ranks", "20", "--epochs", "1", "--time", "5m"),
-    }[method]
-    done = run("tune", "X.npy", "Y.npy", "-k", "2", "--method", method, *more)
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("linear", ""),
+        ("nystrom", "--kernel laplacian --ranks 20"),
+        ("knoi", "--kernel laplacian --ranks 20 --epochs 1 --time 5m --set momentum=none"),
+    ],
+)
+def test_the_command_it_ends_with_fits_the_best(run, method, more):
+    done = run(f"tune X.npy Y.npy -k 2 --method {method} {more}")
     assert done.code == 0, done.err
-    command = shlex.split(done.out.splitlines()[-1])
-    assert command[:2] == ["knoi", "fit"]
-    assert run(*command[1:], "--quiet").code == 0
-    model = knoi.load("model.knoi")
-    parameters = model.get_params(deep=False)
-    assert model.n_components == 2
+    command = done.out.splitlines()[-1].strip()
+    assert command.startswith("knoi fit ")
+    assert run(f"{command.removeprefix('knoi ')} --quiet").code == 0
+    parameters = knoi.load("model.knoi").get_params(deep=False)
+    assert parameters["n_components"] == 2
     if method != "linear":
         assert (parameters["kernel"], parameters["rank"]) == ("laplacian", 20)
         assert all(isinstance(width, float) for width in parameters["width"])
@@ -57,53 +51,53 @@ def test_the_command_it_ends_with_fits_the_best(run, method):
 
 
 def test_the_table_marks_the_best(run):
-    done = run(*FOURIER, "--ranks", "20", "--widths", "0.01x,1x", "--regs", "1e-3")
+    done = run(f"{FOURIER} --ranks 20 --widths 0.01x,1x --regs 1e-3")
     (best,) = [line for line in done.out.splitlines() if line.strip().startswith("best")]
     assert "(1x)" in best
 
 
-def test_subset_and_score(run_json):
-    found = run_json(*LINEAR, "--regs", "0", "--subset", "100", "--held-out", "30")
-    assert (found["rows"], found["rows_left_out"]) == (70, 30)
-    found = run_json(*LINEAR, "--regs", "0")
+def test_subset_and_default_components(run_json):
+    found = run_json("tune X.npy Y.npy --method linear --regs 0 --subset 100 --held-out 30")
+    assert (found["rows"], found["rows_left_out"], found["components"]) == (70, 30, 4)
+    found = run_json(f"{LINEAR} --regs 0")
     assert found["best"]["total_correlation"] == pytest.approx(0.95 + 0.8, abs=0.25)
 
 
 def test_a_kernel_without_a_width_has_no_grid_of_widths(run_json, error_line):
-    tune = ("tune", "X.npy", "Y.npy", "-k", "1", "--method", "nystrom", "--kernel", "linear")
-    found = run_json(*tune, "--ranks", "10", "--regs", "1e-3")
-    assert len(found["trials"]) == 1
-    assert "width" not in found["trials"][0]
-    line = error_line(1, *tune, "--widths", "1x,2x")
+    tune = "tune X.npy Y.npy -k 1 --method nystrom --kernel linear"
+    (trial,) = run_json(f"{tune} --ranks 10 --regs 1e-3")["trials"]
+    assert "width" not in trial
+    line = error_line(1, f"{tune} --widths 1x,2x")
     assert line == "--widths: the linear kernel has no width. Leave it out."
 
 
 def test_combinations_that_do_not_fit_into_memory(run, run_json):
-    tune = (*FOURIER, "--ranks", "20,20000", "--widths", "1x", "--regs", "1e-3,1e-2")
-    found = run_json(*tune, "--memory", "50MiB")
+    tune = f"{FOURIER} --widths 1x --regs 1e-3,1e-2 --memory 50MiB"
+    found = run_json(f"{tune} --ranks 20,20000")
     assert [trial["error"] is None for trial in found["trials"]] == [True, True, False, False]
     assert found["best"]["rank"] == 20
-    assert "out of memory" in run(*tune, "--memory", "50MiB").out
+    assert "out of memory" in run(f"{tune} --ranks 20,20000").out
+    alone = run(f"{tune} --ranks 20000")
+    assert (alone.code, alone.out) == (1, "")
+    assert "--memory is 50.0 MiB. Lower rank or raise --memory." in alone.err
 
 
 def test_the_plot(run, error_line, monkeypatch):
-    grid = ("--ranks", "20", "--widths", "1x,2x", "--regs", "1e-4,1e-3")
-    done = run(*FOURIER, *grid, "--plot", "tune.svg")
+    done = run(f"{FOURIER} --ranks 20 --widths 1x,2x --regs 1e-4,1e-3 --plot tune.svg")
     assert done.code == 0, done.err
     assert "Plot: tune.svg" in done.out
     assert Path("tune.svg").read_bytes().startswith(b"<?xml")
-    assert error_line(1, *FOURIER, "--plot", "tune.doc").startswith(
-        "--plot tune.doc: wanted a name"
-    )
+    line = error_line(1, f"{FOURIER} --plot tune.doc")
+    assert line.startswith("--plot tune.doc: wanted a name")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert error_line(1, *FOURIER, "--plot", "tune.png") == (
+    assert error_line(1, f"{FOURIER} --plot tune.png") == (
         "a plot needs matplotlib, which is not installed. Run: pip install 'knoi[plot]'"
     )
 
 
 def test_interrupted_it_prints_the_results_so_far(run, monkeypatch):
-    evaluation = tune.evaluate(knoi.load("linear.knoi"), np.load("X.npy"), np.load("Y.npy"))
-    evaluations = iter([evaluation])
+    views = np.load("X.npy"), np.load("Y.npy")
+    evaluations = iter([tune.evaluate(knoi.load("linear.knoi"), *views)])
 
     def evaluate(*_):
         for one in evaluations:
@@ -111,7 +105,7 @@ def test_interrupted_it_prints_the_results_so_far(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tune, "evaluate", evaluate)
-    done = run(*LINEAR, "--regs", "0,1,2")
+    done = run(f"{LINEAR} --regs 0,1,2")
     assert done.code == 130
     assert done.err.splitlines()[-1] == "knoi: interrupted after 1 of 3 fits."
     assert "knoi fit X.npy Y.npy" in done.out
