@@ -10,8 +10,9 @@ from sklearn.model_selection import GridSearchCV
 import knoi
 from knoi import KNOI, DoublyStochasticCCA
 from knoi.callbacks import FitContext, StepResult, TrainingState
+from knoi.exceptions import InputTypeError
 from knoi.solvers.loop import Snapshot
-from tests.estimators.models import assert_equal_models, made, related_views
+from tests.estimators.models import assert_equal_models, made, raises_message, related_views
 
 stochastic = pytest.mark.parametrize("estimator", [KNOI, DoublyStochasticCCA])
 STEPS = 40  # two epochs of 1200 rows in minibatches of 60
@@ -74,7 +75,28 @@ def test_a_callback_may_stop_the_run(estimator, data):
     model = small(estimator, callbacks=[stop_at(7, "good enough")]).fit(*data)
     assert model.stopped_ == "good enough"
     assert model.n_samples_seen_ == 7 * 60
+    assert model.history_["step"][-1] == 7
     assert np.isfinite(model.score(*data))
+
+
+def test_the_step_that_a_callback_stops_at_is_evaluated_and_recorded_once(data):
+    for step, records in ((7, [7]), (20, [20]), (23, [20, 23])):
+        # 120 rows are held out: a record every 20 steps.
+        model = small(KNOI, held_out=0.1, callbacks=[stop_at(step, "enough")]).fit(*data)
+        assert model.history_["step"] == records
+        assert np.isfinite(model.history_["held_out"]).all()
+
+
+def test_a_callback_that_returns_no_state_is_an_error(data):
+    def forgetful(state, result):
+        replace(state, stopped="never")
+
+    text = (
+        f"callback {forgetful!r} returned None: wanted the training state to continue with. End "
+        "the callback with 'return state'."
+    )
+    with raises_message(InputTypeError, text):
+        small(KNOI, callbacks=[forgetful]).fit(*data)
 
 
 @stochastic

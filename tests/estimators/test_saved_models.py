@@ -1,4 +1,4 @@
-"""Models that are saved and come back."""
+"""Models saved and loaded, and model files of earlier versions."""
 
 import re
 from pathlib import Path

@@ -77,8 +77,9 @@ class History:
     evaluate: Callable[[OptimizerState], float] | None
 
     def __call__(self, state: TrainingState, result: StepResult) -> TrainingState:
-        """Add a record if one is due."""
-        if not (result.rolled_back or self._due(state)):
+        """Add a record if one is due and this step has none yet."""
+        recorded = bool(state.history) and state.history[-1]["step"] == state.optimizer.steps
+        if recorded or not (result.rolled_back or self._due(state)):
             return state
         optimizer, held_out = state.optimizer, math.nan
         if self.evaluate is not None and not result.rolled_back:

@@ -297,7 +297,8 @@ class StochasticCCA(BaseCCA):
         callbacks: list[Callback] = []
         if limits.max_time is not None:
             callbacks.append(TimeLimit(limits.max_time))
-        callbacks.append(History(every, last_step, evaluate))
+        history = History(every, last_step, evaluate)
+        callbacks.append(history)
         if evaluate is not None and limits.tol is not None:
             callbacks.append(EarlyStopping(limits.tol))
         context = FitContext(plan.batch_size, n_samples, self._model_maker(training, pairs))
@@ -305,6 +306,8 @@ class StochasticCCA(BaseCCA):
             if hasattr(callback, "on_fit_start"):
                 callback.on_fit_start(context)
             callbacks.append(callback)
+        if limits.callbacks:
+            callbacks.append(history)  # records the step at which a callback stops the run
         with ExitStack() as exits:
             bar = None
             if wants_progress(self.verbose, sys.stderr):

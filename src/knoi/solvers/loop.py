@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend
 from knoi.data.stream import Batch, Position
 from knoi.engine import Engine
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, InputTypeError
 
 # A minibatch whose total correlation falls below this fraction of the last good value indicates a
 # collapse ...
@@ -279,7 +279,13 @@ def train(
             seconds=perf_counter() - began,
         )
         for callback in callbacks:
-            state = callback(state, result)
+            returned = callback(state, result)
+            if not isinstance(returned, TrainingState):
+                raise InputTypeError(
+                    f"callback {callback!r} returned {returned!r}: wanted the training state to "
+                    "continue with. End the callback with 'return state'."
+                )
+            state = returned
         if state.stopped is not None:
             break
     return state
