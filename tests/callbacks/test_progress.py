@@ -6,7 +6,7 @@ import re
 import pytest
 
 from knoi.callbacks import history
-from knoi.callbacks.history import CONVERGED, ProgressBar, wants_progress
+from knoi.callbacks.history import CONVERGED, ProgressBar
 from knoi.solvers.loop import Snapshot
 from tests.callbacks.states import record, state_at, step_result
 
@@ -90,9 +90,3 @@ class TestTerminal:
         assert "learning rate halved to 0.125" in shown
         assert shown.endswith("KNOI  4,000 samples in 0:04\n")
         assert stream.getvalue().count("\x1b[?25l") == stream.getvalue().count("\x1b[?25h") == 1
-
-
-def test_progress_is_shown_on_terminals_unless_requested_otherwise():
-    cases = {(None, True): True, (None, False): False, (True, False): True, (False, True): False}
-    for (verbose, terminal), expected in cases.items():
-        assert wants_progress(verbose, Terminal() if terminal else io.StringIO()) is expected
