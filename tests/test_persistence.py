@@ -31,6 +31,7 @@ HEADER = {
     "estimator": "FourierCCA",
     "params": {"rank": 1000, "width": [1.5, 1e-300], "reg": 0.1, "kernel": None, "center": True},
     "note": 'größe \U0001f600 "quoted" \\ \n',
+    "zeros": "0" * 64,  # as those that stand for the digest
 }
 TENSORS = {
     "x/weights": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -40,6 +41,8 @@ TENSORS = {
     "none": np.empty((0, 3), dtype=np.float16),
 }
 SPARSE = scipy.sparse.random_array((5, 4), density=0.5, rng=0).tocsr()
+LOOP = {}
+LOOP["again"] = [LOOP]
 ADDED = {"format", "knoi_version", "sha256"}
 
 keys = st.text(max_size=5).filter(lambda key: key not in ("$float", "$csr") and "/" not in key)
@@ -91,8 +94,9 @@ def without_added(header):
     return {key: value for key, value in header.items() if key not in ADDED}
 
 
-def raises_exactly(error, text):
-    return pytest.raises(error, match=f"^{re.escape(text)}$")
+def raises_message(error, text):
+    """`pytest.raises` with the whole message; "..." stands for anything."""
+    return pytest.raises(error, match="^" + re.escape(text).replace(r"\.\.\.", ".*") + "$")
 
 
 def read_bytes(content, directory):
@@ -142,18 +146,9 @@ class TestRoundTrip:
                     read_bytes(damaged, directory)
 
     def test_numpy_scalars_tuples_and_special_numbers_become_plain(self, path):
-        header = {
-            "a": np.float32(0.5),
-            "b": (np.int64(3), np.bool_(True)),
-            "c": [math.nan, -math.inf, {"d": math.inf}],
-            "e": 2**200,
-        }
-        expected = {
-            "a": 0.5,
-            "b": [3, True],
-            "c": [math.nan, -math.inf, {"d": math.inf}],
-            "e": 2**200,
-        }
+        same_in_json = {"c": [math.nan, -math.inf, {"d": math.inf}], "e": 2**200}
+        header = {"a": np.float32(0.5), "b": (np.int64(3), np.bool_(True)), **same_in_json}
+        expected = {"a": 0.5, "b": [3, True], **same_in_json}
         write_model(path, header, {})
         assert same(without_added(read_model(path).header), expected)
         assert same(flatten_state(header), (expected, {}))
@@ -180,10 +175,6 @@ class TestRoundTrip:
         write_model(tmp_path / "a", HEADER, TENSORS)
         write_model(str(tmp_path / "b"), HEADER, dict(reversed(TENSORS.items())))
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-    def test_the_header_may_contain_the_zeros_that_stand_for_the_digest(self, path):
-        write_model(path, {"zeros": "0" * 64}, {})
-        assert read_model(path).header["zeros"] == "0" * 64
 
     def test_models_of_format_1_load(self):
         files = Path(__file__).parent / "model_files"
@@ -223,9 +214,10 @@ class TestStates:
         ("state", "error", "text"),
         [
             ({"a": {"b/c": 1}}, InputError, r"^state\['a'\] has the key 'b/c': .* Rename the key"),
-            ({"a": [np.zeros(2)]}, InputTypeError, r"^state\['a'\]\[0\] is .* not in lists\.$"),
+            ({"a": [np.zeros(2)]}, InputTypeError, r"^state\['a'\]\[0\] is .* in the dicts of a "),
             ({"a": {2: np.zeros(2)}}, InputTypeError, r"^state\['a'\] has the key 2 of type int"),
-            ({"a": np.zeros(2, complex)}, InputTypeError, "^Tensor 'a' is of dtype complex128"),
+            ({"a": np.zeros(2, complex)}, InputTypeError, "^Tensor 'a' is .* dtype complex128"),
+            ({"a": LOOP}, InputError, "nested more than 100 deep"),
         ],
     )
     def test_a_state_that_cannot_be_split(self, state, error, text):
@@ -234,7 +226,7 @@ class TestStates:
 
     @pytest.mark.parametrize(("json_part", "tensor"), [({"a": 1}, "a/b"), ({"a": {}}, "a")])
     def test_parts_that_do_not_belong_together(self, json_part, tensor):
-        with raises_exactly(
+        with raises_message(
             ModelFileError,
             f"The state has both a value and a tensor on the way to {tensor!r}: its two parts do "
             "not belong together. Save the model again.",
@@ -258,19 +250,20 @@ class TestStates:
             ("indptr", lambda p: p + 1),
             ("indptr", lambda p: p[[0, 2, 1, *range(3, len(p))]]),
             ("data", lambda v: v[None, :]),
+            ("$csr", [5, -1]),
+            ("$csr", [5.0, 4]),
+            ("$csr", None),
+            ("$csr", "54"),
         ],
     )
-    def test_sparse_arrays_whose_indices_point_elsewhere(self, part, change):
+    def test_sparse_arrays_with_invalid_parts(self, part, change):
         json_part, tensors = flatten_state({"rows": SPARSE})
-        tensors[f"rows/{part}"] = change(tensors[f"rows/{part}"])
+        if part == "$csr":
+            json_part["rows"][part] = change
+        else:
+            tensors[f"rows/{part}"] = change(tensors[f"rows/{part}"])
         with pytest.raises(ModelFileError, match=r"^The sparse array 'rows' of .* is invalid"):
             unflatten_state(json_part, tensors)
-
-    @pytest.mark.parametrize("shape", [[5, -1], [5.0, 4], None, "54"])
-    def test_sparse_arrays_without_a_shape(self, shape):
-        _, tensors = flatten_state({"rows": SPARSE})
-        with pytest.raises(ModelFileError, match=r"^The sparse array 'rows' of .* is invalid"):
-            unflatten_state({"rows": {"$csr": shape}}, tensors)
 
 
 class TestWriting:
@@ -281,7 +274,8 @@ class TestWriting:
                 {"params": {"kernel": [1, object()]}},
                 InputTypeError,
                 "header['params']['kernel'][1] is of type object; a model file takes strings, "
-                "numbers, booleans, None, lists and dicts. Convert it first.",
+                "numbers, booleans, None, lists and dicts, and arrays in the dicts of a state. "
+                "Convert it first.",
             ),
             (
                 {"a": {"$float": "nan"}},
@@ -301,87 +295,68 @@ class TestWriting:
                 "Store it as a string.",
             ),
             ([1], InputTypeError, "header is of type list. Give a dict."),
+            ({"a": {"b": 1j}}, InputTypeError, "header['a']['b'] is of type complex; ..."),
+            ({"a": np.longdouble(1)}, InputTypeError, "header['a'] is of type longdouble; ..."),
+            (LOOP, InputError, "header['again'][0]... is nested more than 100 deep; perhaps ..."),
+            (
+                {"a": "x" * 2000},
+                InputError,
+                "The header takes ... bytes; a model file takes at most 2000. Store long lists of "
+                "numbers as tensors.",
+            ),
         ],
+        ids=range(9),
     )
-    def test_a_header_that_is_not_json(self, path, header, error, text):
+    def test_a_header_that_cannot_be_stored(self, path, monkeypatch, header, error, text):
+        monkeypatch.setattr(persistence, "_MAX_HEADER_BYTES", 2000)
         path.write_bytes(b"before")
-        with raises_exactly(error, text):
+        with raises_message(error, text):
             write_model(path, header, {})
         assert os.listdir(path.parent) == [path.name]
         assert path.read_bytes() == b"before"
 
-    @pytest.mark.parametrize("value", [1j, np.longdouble(1)])
-    def test_other_types_of_values(self, path, value):
-        with pytest.raises(InputTypeError, match=re.escape("header['a']['b'] is of type ")):
-            write_model(path, {"a": {"b": value}}, {})
-
-    def test_nesting_has_a_limit_that_can_be_read(self, path):
+    def test_what_is_nested_100_deep_can_be_read(self, path):
         deep = 1.5
         for _ in range(100):
             deep = [deep]
         write_model(path, {"deep": deep}, {})
         assert read_model(path).header["deep"] == deep
-        loop = {}
-        loop["again"] = [loop]
-        with pytest.raises(InputError, match="nested more than 100 deep"):
-            write_model(path, loop, {})
-        with pytest.raises(InputError, match="nested more than 100 deep"):
-            flatten_state({"loop": loop})
-
-    def test_a_header_that_no_reader_would_take(self, path, monkeypatch):
-        monkeypatch.setattr(persistence, "_MAX_HEADER_BYTES", 1000)
-        with pytest.raises(InputError, match="a model file takes at most 1000"):
-            write_model(path, {"a": "x" * 1000}, {})
-        assert os.listdir(path.parent) == []
 
     @pytest.mark.parametrize(
         "array",
-        [np.array([None]), np.zeros(2, np.longdouble)],
-        ids=lambda array: str(array.dtype),
+        [np.array([None]), np.zeros(2, np.longdouble), np.ma.masked_equal([1, 2], 1), [1.0]],
+        ids=range(4),
     )
-    def test_other_dtypes(self, path, array):
-        with raises_exactly(
+    def test_arrays_that_cannot_be_stored(self, path, array):
+        with raises_message(
             InputTypeError,
-            f"Tensor 'a' is of dtype {array.dtype}; a model file takes real floats up to 64 bits, "
-            "integers and booleans. Convert it first.",
+            f"Tensor 'a' is of type {type(array).__name__} and dtype "
+            f"{getattr(array, 'dtype', None)}; a model file takes plain NumPy arrays of real "
+            "floats up to 64 bits, integers or booleans. Convert it first.",
         ):
             write_model(path, {}, {"a": array})
         assert os.listdir(path.parent) == []
 
-    @pytest.mark.parametrize("array", [np.ma.masked_equal([1, 2], 1), [1.0]])
-    def test_only_plain_arrays_are_tensors(self, path, array):
-        with raises_exactly(
-            InputTypeError,
-            f"Tensor 'a' is of type {type(array).__name__}. Convert it to a plain NumPy array.",
+    @pytest.mark.parametrize("name", ["__metadata__", "a\ud800", 1])
+    def test_names_that_safetensors_cannot_hold(self, path, name):
+        with raises_message(
+            InputError, f"A safetensors file cannot hold a tensor named {name!r}. Rename it."
         ):
-            write_model(path, {}, {"a": array})
-
-    @pytest.mark.parametrize(
-        ("name", "error"),
-        [("__metadata__", InputError), (1, InputTypeError)],
-    )
-    def test_names_that_safetensors_cannot_hold(self, path, name, error):
-        with pytest.raises(error, match="tensor"):
             write_model(path, {}, {name: np.zeros(1)})
 
-    def test_paths_that_cannot_be_written(self, tmp_path):
-        root = Path(os.path.realpath(tmp_path))
-        with raises_exactly(
-            SourceNotFoundError,
-            f"The directory {root / 'no'} does not exist, so m.knoi cannot be written there. "
-            "Create it first.",
-        ):
-            write_model(tmp_path / "no" / "m.knoi", {}, {})
-        with raises_exactly(
-            InputError,
-            f"{root} is not a file, so no model can be written there. "
-            "Add a file name, such as model.knoi.",
-        ):
-            write_model(str(tmp_path), {}, {})
-        with raises_exactly(InputTypeError, "path is of type int. Give a str or a Path."):
-            write_model(3, {}, {})
-        with pytest.raises(InputError, match="null character"):
-            write_model(str(tmp_path / "a\0b"), {}, {})
+    @pytest.mark.parametrize(
+        ("path", "error", "text"),
+        [
+            ("no/m.knoi", SourceNotFoundError, "...no/m.knoi cannot be written: its directory ..."),
+            (".", InputError, "... is not a file. Add a file name, such as model.knoi."),
+            (3, InputTypeError, "path=3: give a str or a Path, without null characters."),
+            ("a\0b", InputError, "path='a\\x00b': give a str or a Path, without null characters."),
+        ],
+    )
+    def test_paths_that_cannot_be_written(self, tmp_path, monkeypatch, path, error, text):
+        monkeypatch.chdir(tmp_path)
+        with raises_message(error, text):
+            write_model(path, {}, {})
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize("failing", ["fsync", "replace", "save_file"])
@@ -406,34 +381,24 @@ class TestWriting:
 
 
 class TestReading:
-    def test_paths_that_cannot_be_read(self, tmp_path):
-        with raises_exactly(
-            SourceNotFoundError, f"There is no model file at {tmp_path / 'no'}. Check the path."
-        ):
-            read_model(tmp_path / "no")
-        with raises_exactly(
-            ModelFileError, f"{tmp_path} is not a file. Give the path of a model file."
-        ):
-            read_model(str(tmp_path))
-        with raises_exactly(InputTypeError, "path is of type bytes. Give a str or a Path."):
-            read_model(b"model.knoi")
-
-    def test_an_empty_file(self, path):
-        path.write_bytes(b"")
-        with raises_exactly(
-            ModelFileError,
-            f"{path} is empty: writing or copying it was cut short. Copy or save it again.",
-        ):
+    @pytest.mark.parametrize(
+        ("path", "error", "text"),
+        [
+            ("no", SourceNotFoundError, "There is no model file at no. Check the path."),
+            (".", ModelFileError, ". is not a knoi model file: it is not a file. Give a file ..."),
+            (b"m", InputTypeError, "path=b'm': give a str or a Path, without null characters."),
+        ],
+    )
+    def test_paths_that_cannot_be_read(self, tmp_path, monkeypatch, path, error, text):
+        monkeypatch.chdir(tmp_path)
+        with raises_message(error, text):
             read_model(path)
 
     def test_every_truncation_is_an_error(self, path, content):
-        for length in range(1, len(content)):
-            path.write_bytes(content[:length])
+        for damaged in (*(content[:length] for length in range(len(content))), content + b"\0"):
+            path.write_bytes(damaged)
             with pytest.raises(ModelFileError, match=r"is truncated or altered: .* save the model"):
                 read_model(path)
-        path.write_bytes(content + b"\0")
-        with pytest.raises(ModelFileError, match="is truncated or altered"):
-            read_model(path)
 
     # A flipped case, and a space made a tab (still JSON).
     @pytest.mark.parametrize("mask", [0x20, 0x20 ^ 0x09])
@@ -468,7 +433,7 @@ class TestReading:
     )
     def test_an_invalid_header(self, path, text, finding):
         safetensors.numpy.save_file({}, path, metadata={"knoi": text})
-        with raises_exactly(
+        with raises_message(
             ModelFileError,
             f"{path} is truncated or altered: {finding}. Copy or save the model again.",
         ):
@@ -497,7 +462,7 @@ class TestReading:
 
     def test_a_newer_format(self, path):
         safetensors.numpy.save_file({}, path, metadata={"knoi": '{"format": 2, "new": "thing"}'})
-        with raises_exactly(
+        with raises_message(
             ModelFileError,
             f"{path} has format 2, but knoi {knoi.__version__} reads up to format 1. "
             "Upgrade knoi: pip install --upgrade knoi",
@@ -508,7 +473,7 @@ class TestReading:
         safetensors.numpy.save_file({"weight": np.zeros(4_000_000, np.uint8)}, path)
         with (
             little_memory(),
-            raises_exactly(
+            raises_message(
                 ModelFileError,
                 f"{path} is not a knoi model file: its metadata has no 'knoi'. "
                 "Give a file written by a model's save method.",
@@ -534,7 +499,7 @@ class Bomb:
 def test_a_pickle_is_refused_and_not_executed(tmp_path, path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path.write_bytes(pickle.dumps(Bomb()))
-    with raises_exactly(
+    with raises_message(
         ModelFileError,
         f"{path} is not a knoi model file: it is not a safetensors file. "
         "Give a file written by a model's save method.",

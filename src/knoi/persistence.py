@@ -33,7 +33,6 @@ Array = np.ndarray[Any, Any]
 FORMAT: int = 1
 
 _METADATA_KEY = "knoi"
-_ADDED_KEYS = ("format", "knoi_version", "sha256")
 _NO_DIGEST = b"0" * 64
 # The limit of safetensors readers.
 _MAX_HEADER_BYTES = 100_000_000
@@ -52,20 +51,11 @@ _MAX_INTEGER_BITS = 4096
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The content of a model file.
-
-    Attributes
-    ----------
-    path : Path
-    header : dict
-        The header as written, plus "format", "knoi_version" and "sha256".
-    tensors : dict of str to ndarray
-        C-contiguous, little-endian, writable.
-    """
+    """The content of a model file."""
 
     path: Path
-    header: dict[str, Any]
-    tensors: dict[str, Array]
+    header: dict[str, Any]  # as written, plus "format", "knoi_version" and "sha256"
+    tensors: dict[str, Array]  # C-contiguous, little-endian, writable
 
 
 def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
@@ -81,16 +71,16 @@ def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[st
     tensors : mapping of str to ndarray
         Real floats up to 64 bits, integers or booleans, of any shape and memory layout.
     """
-    plain = _plain_mapping(header, ("header",))
-    for key in _ADDED_KEYS:
-        if key in plain:
+    # The file is written with a random placeholder, which the digest then replaces.
+    placeholder = secrets.token_hex(32)
+    whole = _plain_mapping(header, ("header",))
+    for key, value in (("format", FORMAT), ("knoi_version", __version__), ("sha256", placeholder)):
+        if key in whole:
             raise InputError(
                 f"The header has a key {key!r}, which the model file writes itself. Rename it."
             )
+        whole[key] = value
     stored = {_tensor_name(name): _storable(array, name) for name, array in tensors.items()}
-    # The file is written with a random placeholder, which the digest then replaces.
-    placeholder = secrets.token_hex(32)
-    whole = {**plain, "format": FORMAT, "knoi_version": __version__, "sha256": placeholder}
     text = json.dumps(_tagged(whole), allow_nan=False, separators=(",", ":"))
     with atomic_write(_writable_target(path)) as temporary:
         temporary.touch(exist_ok=False)
@@ -130,13 +120,9 @@ def read_model(path: str | Path) -> ModelFile:
     if not os.path.exists(source):
         raise SourceNotFoundError(f"There is no model file at {source}. Check the path.")
     if not os.path.isfile(source):
-        raise ModelFileError(f"{source} is not a file. Give the path of a model file.")
+        raise _foreign(source, "it is not a file")
     with open(source, "rb") as file:
         start = file.read(9)
-    if not start:
-        raise ModelFileError(
-            f"{source} is empty: writing or copying it was cut short. Copy or save it again."
-        )
     if len(start) == 9 and not start.endswith(b"{"):
         raise _foreign(source, "it is not a safetensors file")
     # The header is checked before the tensors are read: a foreign file may be of any size.
@@ -160,26 +146,16 @@ def read_model(path: str | Path) -> ModelFile:
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise _altered(source, f"its tensors do not fit their description ({error})") from error
     for array in tensors.values():
-        if not _has_known_dtype(array):
+        if array.dtype.str[1:] not in _DTYPES:
             raise _altered(source, f"its tensors are of dtype {array.dtype}")
     return ModelFile(source, header, tensors)
 
 
 def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Split a nested state into a header's JSON part and tensors named "a/b/c".
+    """Split a nested state into its JSON part and tensors named by their keys, as "a/b/c".
 
-    Parameters
-    ----------
-    state : mapping
-        Nested dicts whose leaves are arrays, sparse arrays (each becomes three tensors) or what a
-        header may hold; keys without "/".
-
-    Returns
-    -------
-    json_part : dict
-        The state without its arrays; dicts stay, even if they become empty.
-    tensors : dict of str to ndarray
-        The arrays, by the path of keys that leads to them.
+    The leaves of the nested dicts are arrays, sparse arrays (each becomes three tensors) or what a
+    header may hold. Dicts stay in the JSON part, even if they become empty.
     """
     tensors: dict[str, Array] = {}
     return _plain_mapping(state, ("state",), tensors), tensors
@@ -192,38 +168,32 @@ def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) 
         *parents, leaf = name.split("/")
         place: Any = state
         for key in parents:
-            place = place.setdefault(key, {})
-            if not isinstance(place, dict):
-                break
+            place = place.setdefault(key, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict) or leaf in place:
             raise ModelFileError(
                 f"The state has both a value and a tensor on the way to {name!r}: its two parts do "
                 "not belong together. Save the model again."
             )
         place[leaf] = array
-    joined: dict[str, Any] = _with_sparse(state, ())
-    return joined
+    whole: dict[str, Any] = _with_sparse(state, ())
+    return whole
 
 
-def _with_sparse(state: Any, path: tuple[str, ...]) -> Any:
+def _with_sparse(state: dict[str, Any], path: tuple[str, ...]) -> Any:
     """The state with sparse arrays in the place of their parts, at any depth."""
-    if not isinstance(state, dict):
-        return state
-    if _CSR_TAG in state:
-        return _checked_csr(state, "/".join(path))
-    return {key: _with_sparse(value, (*path, key)) for key, value in state.items()}
-
-
-def _checked_csr(state: dict[str, Any], name: str) -> scipy.sparse.csr_array:
-    """Build a sparse array, its indices checked: compiled code would use them unchecked."""
+    if _CSR_TAG not in state:
+        return {
+            key: _with_sparse(value, (*path, key)) if isinstance(value, dict) else value
+            for key, value in state.items()
+        }
     try:
         n, d = state[_CSR_TAG]
-        parts = tuple(state[part] for part in _CSR_PARTS)
-        rows = scipy.sparse.csr_array(parts, shape=(n, d))
-        rows.check_format(full_check=True)
+        rows = scipy.sparse.csr_array(tuple(state[part] for part in _CSR_PARTS), shape=(n, d))
+        rows.check_format(full_check=True)  # compiled code uses the indices unchecked
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelFileError(
-            f"The sparse array {name!r} of the state is invalid ({error}). Save the model again."
+            f"The sparse array {'/'.join(path)!r} of the state is invalid ({error}). "
+            "Save the model again."
         ) from error
     return rows
 
@@ -237,10 +207,20 @@ def _plain_mapping(
     """
     if not isinstance(value, Mapping):
         raise InputTypeError(f"{_where(path)} is of type {type(value).__name__}. Give a dict.")
-    _check_depth(path)
     plain: dict[str, Any] = {}
     for key, item in value.items():
-        name = _checked_key(key, path, in_state=tensors is not None)
+        if not isinstance(key, str):
+            raise InputTypeError(
+                f"{_where(path)} has the key {key!r} of type {type(key).__name__}; the keys of a "
+                "model file are strings. Convert it first."
+            )
+        if key == _FLOAT_TAG or (tensors is not None and (key == _CSR_TAG or "/" in key)):
+            raise InputError(
+                f"{_where(path)} has the key {key!r}: {_FLOAT_TAG!r} and {_CSR_TAG!r} have a "
+                "meaning in model files, and '/' separates the keys in a tensor's name. Rename "
+                "the key."
+            )
+        name = str.__str__(key)  # a subclass may print as something else
         inner = (*path, name)
         tensor = "/".join(map(str, inner[1:]))
         if tensors is not None and isinstance(item, np.ndarray):
@@ -250,66 +230,41 @@ def _plain_mapping(
             plain[name] = {_CSR_TAG: list(rows.shape)}
             for part in _CSR_PARTS:
                 tensors[f"{tensor}/{part}"] = _storable(getattr(rows, part), f"{tensor}/{part}")
-        elif isinstance(item, Mapping):
-            plain[name] = _plain_mapping(item, inner, tensors)
         else:
-            plain[name] = _plain(item, inner)
+            plain[name] = _plain(item, inner, tensors)
     return plain
 
 
-def _plain(value: Any, path: tuple[str | int, ...]) -> Any:
+def _plain(value: Any, path: tuple[str | int, ...], tensors: dict[str, Array] | None = None) -> Any:
+    """The value in Python's own types, whatever it is."""
+    if isinstance(value, np.number | np.bool_) and value.itemsize <= 8:
+        value = value.item()
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, np.bool_):
-        return bool(value)
     if isinstance(value, str):
-        return str.__str__(value)  # a subclass may print as something else
-    if isinstance(value, int | np.integer):
-        bits = int(value).bit_length()
-        if bits > _MAX_INTEGER_BITS:
+        return str.__str__(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int):
+        if value.bit_length() > _MAX_INTEGER_BITS:
             raise InputError(
-                f"{_where(path)} is an integer of {bits} bits; a model file takes at most "
-                f"{_MAX_INTEGER_BITS}. Store it as a string."
+                f"{_where(path)} is an integer of {value.bit_length()} bits; a model file takes at "
+                f"most {_MAX_INTEGER_BITS}. Store it as a string."
             )
         return int(value)
-    if isinstance(value, float) or (isinstance(value, np.floating) and value.itemsize <= 8):
-        return float(value)
-    if isinstance(value, list | tuple):
-        _check_depth(path)
-        return [_plain(item, (*path, i)) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _plain_mapping(value, path)
-    advice = (
-        "Store arrays as tensors, in dicts and not in lists."
-        if isinstance(value, np.ndarray)
-        else "Convert it first."
-    )
-    raise InputTypeError(
-        f"{_where(path)} is of type {type(value).__name__}; a model file takes strings, numbers, "
-        f"booleans, None, lists and dicts. {advice}"
-    )
-
-
-def _checked_key(key: Any, path: tuple[str | int, ...], *, in_state: bool) -> str:
-    if not isinstance(key, str):
-        raise InputTypeError(
-            f"{_where(path)} has the key {key!r} of type {type(key).__name__}; the keys of a model "
-            "file are strings. Convert it first."
-        )
-    if key == _FLOAT_TAG or (in_state and (key == _CSR_TAG or "/" in key)):
-        raise InputError(
-            f"{_where(path)} has the key {key!r}: {_FLOAT_TAG!r} and {_CSR_TAG!r} have a meaning "
-            "in model files, and '/' separates the keys in a tensor's name. Rename the key."
-        )
-    return str.__str__(key)
-
-
-def _check_depth(path: tuple[str | int, ...]) -> None:
     if len(path) > _MAX_DEPTH + 1:
         raise InputError(
             f"{_where(path)[:60]}... is nested more than {_MAX_DEPTH} deep; perhaps it contains "
             "itself. Flatten it."
         )
+    if isinstance(value, list | tuple):
+        return [_plain(item, (*path, i)) for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, path, tensors)
+    raise InputTypeError(
+        f"{_where(path)} is of type {type(value).__name__}; a model file takes strings, numbers, "
+        "booleans, None, lists and dicts, and arrays in the dicts of a state. Convert it first."
+    )
 
 
 def _where(path: tuple[str | int, ...]) -> str:
@@ -353,53 +308,36 @@ def _parse_header(text: str, source: Path) -> dict[str, Any]:
 
 
 def _tensor_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InputTypeError(
-            f"A tensor has the name {name!r} of type {type(name).__name__}. Give it a string."
-        )
-    if name == "__metadata__" or any("\ud800" <= letter <= "\udfff" for letter in name):
+    if not isinstance(name, str) or name == "__metadata__" or re.search("[\ud800-\udfff]", name):
         raise InputError(f"A safetensors file cannot hold a tensor named {name!r}. Rename it.")
     return str.__str__(name)
-
-
-def _has_known_dtype(array: Array) -> bool:
-    return array.dtype.str[1:] in _DTYPES
 
 
 def _storable(array: Any, name: str) -> Array:
     """The array C-contiguous and little-endian; the same array if it already is."""
     # A masked array would silently lose its mask.
-    if type(array) not in (np.ndarray, np.memmap):
+    if type(array) not in (np.ndarray, np.memmap) or array.dtype.str[1:] not in _DTYPES:
         raise InputTypeError(
-            f"Tensor {name!r} is of type {type(array).__name__}. Convert it to a plain NumPy array."
-        )
-    if not _has_known_dtype(array):
-        raise InputTypeError(
-            f"Tensor {name!r} is of dtype {array.dtype}; a model file takes real floats up to 64 "
-            "bits, integers and booleans. Convert it first."
+            f"Tensor {name!r} is of type {type(array).__name__} and dtype "
+            f"{getattr(array, 'dtype', None)}; a model file takes plain NumPy arrays of real "
+            "floats up to 64 bits, integers or booleans. Convert it first."
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _checked_path(path: Any) -> Path:
-    if not isinstance(path, str | Path):
-        raise InputTypeError(f"path is of type {type(path).__name__}. Give a str or a Path.")
-    if "\0" in str(path):
-        raise InputError(f"The path {str(path)!r} contains a null character. Remove it.")
+    if not isinstance(path, str | Path) or "\0" in str(path):
+        raise InputTypeError(f"path={path!r}: give a str or a Path, without null characters.")
     return Path(path)
 
 
 def _writable_target(path: str | Path) -> Path:
     target = Path(os.path.realpath(_checked_path(path)))
     if os.path.exists(target) and not os.path.isfile(target):
-        raise InputError(
-            f"{target} is not a file, so no model can be written there. "
-            "Add a file name, such as model.knoi."
-        )
+        raise InputError(f"{target} is not a file. Add a file name, such as model.knoi.")
     if not os.path.isdir(target.parent):
         raise SourceNotFoundError(
-            f"The directory {target.parent} does not exist, so {target.name} cannot be written "
-            "there. Create it first."
+            f"{target} cannot be written: its directory does not exist. Create it first."
         )
     return target
 

@@ -5,6 +5,7 @@ two features that NumPy and torch share beyond the array API: `out=` and in-plac
 decompositions are in float64.
 """
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -147,6 +148,18 @@ def pick_backend(device: Any, dtype: DType) -> Backend:
 def compute_dtype(*stored: np.dtype[Any]) -> DType:
     """The precision to compute in: float32 if all stored dtypes fit without loss, else float64."""
     return "float32" if np.result_type(*stored, np.float32) == np.float32 else "float64"
+
+
+def power_of_two(*arrays: Array) -> float:
+    """The power of two s with max |A| / s in [1, 2) over all arrays; 1 if it is 0. A / s is exact.
+
+    Arrays may be empty, and of NumPy or torch.
+    """
+    largest = max(
+        (max(float(A.max()), -float(A.min())) for A in arrays if 0 not in A.shape), default=0.0
+    )
+    # frexp gives largest = f * 2^e with f in [1/2, 1).
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
 
 
 def available_ram() -> int:

@@ -7,7 +7,6 @@ that differences of large sums keep their precision. `LandmarkValues` are kernel
 fixed landmarks Z; what depends on Z alone is computed once.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
@@ -18,7 +17,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, power_of_two
 from knoi.arrays.fast import exponential
 from knoi.arrays.sparse import (
     as_csr,
@@ -67,7 +66,7 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
     if is_sparse(X) or is_sparse(Z):
         Xs = _as_float_csr(X)
         Zs = Xs if same else _as_float_csr(Z)
-        scale = _power_of_two(max(float(np.abs(A.data).max(initial=0.0)) for A in (Xs, Zs)))
+        scale = power_of_two(Xs.data, Zs.data)
         Xs = with_data(Xs, Xs.data / scale)
         return Xs, Xs if same else with_data(Zs, Zs.data / scale), scale
     xp = array_api_compat.array_namespace(X, Z)
@@ -75,7 +74,7 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
         shift = xp.mean(Z, axis=0, keepdims=True)  # (1, d)
         X = X - shift
         Z = X if same else Z - shift
-    scale = _power_of_two(max(_largest(X), _largest(Z)))
+    scale = power_of_two(X, Z)
     if not centre:
         Xs = X / scale
         return Xs, Xs if same else Z / scale, scale
@@ -309,20 +308,6 @@ def dense_if_faster(X: Array, Z: Array) -> tuple[Array, Array]:
 def _as_float_csr(X: Array) -> CSR:
     X = as_csr(X)
     return X if X.dtype.kind == "f" else X.astype(np.float64)
-
-
-def _power_of_two(largest: float) -> float:
-    """The power of two s with largest / s in [1, 2); 1 for 0."""
-    # frexp gives largest = f * 2^e with f in [1/2, 1).
-    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0 else 1.0
-
-
-def _largest(X: Array) -> float:
-    """Largest absolute entry, 0 for an empty X."""
-    if 0 in X.shape:
-        return 0.0
-    xp = array_api_compat.array_namespace(X)
-    return max(float(xp.max(X)), -float(xp.min(X)))
 
 
 # Largest rounding error of the exponent in the fast Gaussian kernel.

@@ -233,12 +233,6 @@ def row_blocks(n: int) -> Iterator[slice]:
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS))
 
 
-def power_of_two(values: NDArray[Any]) -> float:
-    """The largest power of two up to the largest absolute value: dividing by it is exact."""
-    largest = max(abs(float(values.max())), abs(float(values.min()))) if values.size else 0.0
-    return 1.0 if largest == 0.0 else float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))
-
-
 def projection_matrix(values: Any, name: str, *, min_rows: int = 1) -> NDArray[Any]:
     """Check a finite real 2-D array; its dtype stays, and messages call it `name`."""
     try:

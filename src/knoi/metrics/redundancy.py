@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, power_of_two
 from knoi.arrays.sparse import column_means, is_sparse, with_data
-from knoi.metrics.correlation import paired_projections, power_of_two, row_blocks
+from knoi.metrics.correlation import paired_projections, row_blocks
 
 Float64 = NDArray[np.float64]
 

@@ -12,14 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
+from knoi.arrays.backend import power_of_two
 from knoi.checks import integer, is_integer, one_of
 from knoi.exceptions import InputError, MemoryBudgetError
-from knoi.metrics.correlation import (
-    check_same_width,
-    paired_projections,
-    power_of_two,
-    projection_matrix,
-)
+from knoi.metrics.correlation import check_same_width, paired_projections, projection_matrix
 
 Float64 = NDArray[np.float64]
 Direction = Literal["x_to_y", "y_to_x"]
