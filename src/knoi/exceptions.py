@@ -1,20 +1,20 @@
-"""Every error knoi raises on purpose, in one tree, and its warnings.
+"""The errors and warnings of knoi.
 
 KnoiError
-├── InputError (ValueError)               data or a parameter that cannot be used as it came
-│   ├── InputTypeError (TypeError)        ... because it is of the wrong kind altogether
-│   └── NonFiniteError                    ... because a value is NaN or infinite
-├── SourceNotFoundError (FileNotFoundError)   a path that is not there
-├── SourceFormatError (ValueError)        a file that is there but cannot be read as what it claims
-├── MemoryBudgetError (MemoryError)       the work does not fit the stated `memory_budget`
-├── NotKeptError (AttributeError)         something that this fitted model does not hold
-├── MissingExtraError (ImportError)       an optional dependency is needed; names the pip command
-└── ModelFileError (ValueError)           a model file that is truncated, altered or foreign
-    └── CheckpointError                   ... or a checkpoint that is of another run
+├── InputError (ValueError)               invalid data or an invalid parameter
+│   ├── InputTypeError (TypeError)        ... of the wrong type
+│   └── NonFiniteError                    ... that contains NaN or infinity
+├── SourceNotFoundError (FileNotFoundError)   a path that does not exist
+├── SourceFormatError (ValueError)        a file that cannot be read
+├── MemoryBudgetError (MemoryError)       the work does not fit in `memory_budget`
+├── NotKeptError (AttributeError)         an attribute that this model has not kept
+├── MissingExtraError (ImportError)       a missing optional dependency
+└── ModelFileError (ValueError)           a file that is damaged or not a model file
+    └── CheckpointError                   ... or a checkpoint of another run
 
-InSampleWarning (UserWarning)             correlations of the training rows that mean nothing
+InSampleWarning (UserWarning)             meaningless correlations on training rows
 
-Each message says what came, what was wanted and what to do.
+Each message says what came, what was expected and what to do.
 """
 
 from importlib import import_module
@@ -22,15 +22,15 @@ from typing import Any
 
 
 class KnoiError(Exception):
-    """Root of the tree: `except KnoiError` catches whatever knoi refuses."""
+    """Base class of all errors raised by knoi."""
 
 
 class InputError(KnoiError, ValueError):
-    """Data or a parameter cannot be used as it came."""
+    """Invalid data or an invalid parameter."""
 
 
 class InputTypeError(InputError, TypeError):
-    """Data or a parameter is of the wrong kind altogether."""
+    """Data or a parameter of the wrong type."""
 
 
 class NonFiniteError(InputError):
@@ -38,23 +38,23 @@ class NonFiniteError(InputError):
 
 
 class SourceNotFoundError(KnoiError, FileNotFoundError):
-    """A path that is not there."""
+    """A path does not exist."""
 
 
 class SourceFormatError(KnoiError, ValueError):
-    """A file is there but cannot be read as what it claims to be."""
+    """A file exists but cannot be read in the format that its name says."""
 
 
 class MemoryBudgetError(KnoiError, MemoryError):
-    """The work does not fit the stated memory budget."""
+    """The work does not fit in the memory budget."""
 
 
 class NotKeptError(KnoiError, AttributeError):
-    """A fitted model does not hold what was asked for; an AttributeError, so `hasattr` works."""
+    """A fitted model has not kept an attribute; an AttributeError, so that `hasattr` works."""
 
 
 class MissingExtraError(KnoiError, ImportError):
-    """An optional dependency is needed."""
+    """An optional dependency is missing; the message has the pip command."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -71,12 +71,12 @@ def require(module: str, extra: str, purpose: str) -> Any:
 
 
 class ModelFileError(KnoiError, ValueError):
-    """A model file is truncated, altered, foreign or of a newer format."""
+    """A file is truncated, altered, not a model file, or of a newer format."""
 
 
 class CheckpointError(ModelFileError):
-    """A checkpoint is of another run, or cannot be where it is wanted."""
+    """A checkpoint is of another run, or its directory cannot be used."""
 
 
 class InSampleWarning(UserWarning):
-    """A fit to so few rows that any two views, related or not, would agree perfectly on them."""
+    """A fit to so few rows that any two views, related or not, would correlate perfectly."""

@@ -1,4 +1,4 @@
-"""WHAT THE USER CALLS: scikit-learn estimators over two views."""
+"""Estimators of CCA with scikit-learn's interface: fit, transform, predict, score, save."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""HOW U AND V ARE FOUND: additive moments and closed forms."""
+"""Solvers of CCA: closed forms from moments, and the stochastic updates and their loop."""
