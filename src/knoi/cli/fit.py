@@ -200,10 +200,8 @@ def _train(
     began = perf_counter()
     if options.METHODS[method].minibatches:
         say(console, what)
-        resume = bool(context.params["resume"])
-        with log_to_console(console), _explain_interrupt(model, context):
-            _explain_checkpoint(model, resume, console)
-            model.fit(X, Y, **({"resume": True} if resume else {}))
+        with log_to_console(console), _explain_checkpoint(model, context, console):
+            model.fit(X, Y, **({"resume": True} if context.params["resume"] else {}))
     else:
         n_rows = None if X.random_access else train.n_rows
         with show_rows(console, what, n_rows, then="solving") as show:
@@ -211,33 +209,26 @@ def _train(
     return perf_counter() - began
 
 
-def _checkpoint_of(model: "BaseCCA") -> tuple[str | None, bool]:
-    """Return the checkpoint directory of a model, and whether a checkpoint is there."""
+@contextmanager
+def _explain_checkpoint(
+    model: "BaseCCA", context: typer.Context, console: Console
+) -> Iterator[None]:
+    """Print what becomes of an earlier run, and how to continue after Ctrl-C or SIGTERM."""
     from knoi.callbacks.checkpoint import FILE_NAME
 
-    directory = model.get_params(deep=False).get("checkpoint")
-    return directory, directory is not None and (Path(directory) / FILE_NAME).exists()
-
-
-def _explain_checkpoint(model: "BaseCCA", resume: bool, console: Console) -> None:
-    directory, exists = _checkpoint_of(model)
-    if exists and not resume:
+    directory, resume = model.get_params(deep=False).get("checkpoint"), context.params["resume"]
+    file = None if directory is None else Path(directory) / FILE_NAME
+    if file is not None and file.exists() and not resume:
         say(console, f"Replacing the run in {directory}; --resume would continue it")
-    if directory is not None and resume and not exists:
+    elif file is not None and resume and not file.exists():
         say(console, f"There is no checkpoint in {directory} yet: starting from the beginning")
-
-
-@contextmanager
-def _explain_interrupt(model: "BaseCCA", context: typer.Context) -> Iterator[None]:
-    """Print how to continue when training is stopped by Ctrl-C or SIGTERM."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
         code = stop.code if isinstance(stop, SystemExit) else 130
-        directory, exists = _checkpoint_of(model)
-        if directory is None:
+        if file is None:
             message = "interrupted; nothing was saved. Use --checkpoint DIR to be able to resume."
-        elif exists:
+        elif file.exists():
             message = f"interrupted; to continue: {options.command_line(context, '--resume')}"
         else:
             message = f"interrupted before the first step; no checkpoint was saved in {directory}."
