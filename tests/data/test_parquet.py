@@ -113,13 +113,13 @@ class TestDamaged(DamagedFileContract):
 def test_reads_in_order_decode_each_row_group_once(tmp_path, monkeypatch):
     path = write(tmp_path / "view.parquet", columns_of(), group_rows=4)
     decoded = []
-    rows = parquet._Layout.rows
+    rows = parquet._ColumnLayout.rows
 
     def counted(self, n_rows, batches, first_row):
         decoded.append(first_row)
         return rows(self, n_rows, batches, first_row)
 
-    monkeypatch.setattr(parquet._Layout, "rows", counted)
+    monkeypatch.setattr(parquet._ColumnLayout, "rows", counted)
     source = open_view(path, "X")
     for row in range(11):
         source.read(row, row + 1)
