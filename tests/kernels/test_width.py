@@ -43,7 +43,7 @@ def test_median_over_all_pairs(kernel, metric):
 def test_blocks_see_every_pair_once(n):
     # On the line 0, 1, 4, 9, ... nearly all distances differ, so every missing pair is noticed.
     X = (np.arange(n, dtype=np.float64) ** 2)[:, None]
-    assert median_width(RBF(), X) == pytest.approx(np.median(pdist(X)), rel=1e-13)
+    assert median_width(RBF().distance, X) == pytest.approx(np.median(pdist(X)), rel=1e-13)
 
 
 def test_the_distances_are_held_once():
@@ -51,7 +51,7 @@ def test_the_distances_are_held_once():
     distances = 3000 * 2999 // 2 * 8
     block = 256 * 3000 * 8
     tracemalloc.start()
-    median_width(RBF(), X)
+    median_width(RBF().distance, X)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1.1 * (distances + 2 * block)

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,15 +251,10 @@ def with_default_width(kernel: K, sample: NDArray[Any]) -> K:
     return kernel.decide_width(cache(lambda part: part.default_width(sample)))
 
 
-class HasDistance(Protocol):
-    """A kernel whose width is measured in a distance between rows."""
+def median_width(distance: Callable[[Array, Array], Array], sample: NDArray[Any]) -> float:
+    """The median distance over all pairs of rows i < j of `sample` (n, d).
 
-    def distance(self, X: Array, Z: Array) -> Array:
-        """Distances between the rows of X (n, d) and Z (m, d), as (n, m)."""
-
-
-def median_width(kernel: HasDistance, sample: NDArray[Any]) -> float:
-    """The median of `kernel.distance` over all pairs of rows i < j of `sample` (n, d).
+    `distance` takes arrays (n, d) and (m, d) and returns distances (n, m).
 
     If more than half of the pairs are at distance 0 (repeated rows), the median of the others.
     Memory: the n (n - 1) / 2 distances and one block of rows.
@@ -273,7 +268,7 @@ def median_width(kernel: HasDistance, sample: NDArray[Any]) -> float:
     distances = np.empty(n * (n - 1) // 2, dtype=np.result_type(sample.dtype, np.float32))
     filled = 0
     for start in range(0, n - 1, _DISTANCE_ROWS):
-        D = kernel.distance(sample[start : start + _DISTANCE_ROWS], sample[start + 1 :])
+        D = distance(sample[start : start + _DISTANCE_ROWS], sample[start + 1 :])
         for i, row in enumerate(D[: n - 1 - start]):
             later = row[i:]  # row start + i against the rows after it
             distances[filled : filled + later.size] = later

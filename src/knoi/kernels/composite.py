@@ -22,6 +22,9 @@ from knoi.kernels.distances import DirectValues, LandmarkValues
 class CompositeKernel(Kernel):
     """A kernel made of kernels."""
 
+    per_part: ClassVar[tuple[str, ...]]
+    """Names of the parameters that have one value per part."""
+
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array) -> Array:
@@ -40,11 +43,11 @@ class CompositeKernel(Kernel):
         if not fast:
             return DirectValues(self, Z)
         chosen = [values[i] for i in fast]
-        weights = self._weights and tuple(self._weights[i] for i in fast)
+        weights = self._weights and [self._weights[i] for i in fast]
         if slow:
             chosen.append(DirectValues(self._subset(slow), Z))
-            weights = weights and (*weights, 1.0)
-        return CombinedValues(tuple(chosen), weights, Z)
+            weights = weights and [*weights, 1.0]
+        return CombinedValues(chosen, weights, Z)
 
     @property
     def nonnegative(self) -> bool:  # type: ignore[override]
@@ -85,13 +88,14 @@ class CompositeKernel(Kernel):
         return f"{type(self).__name__}({self._expression()})"
 
     @property
-    @abstractmethod
-    def _weights(self) -> tuple[float, ...] | None:
+    def _weights(self) -> Sequence[float] | None:
         """Weights of a sum; None for a product."""
+        return getattr(self, "weights", None)
 
-    @abstractmethod
-    def _subset(self, indices: Sequence[int]) -> Kernel:
+    def _subset(self, indices: Sequence[int]) -> Self:
         """The same kernel of some of the parts."""
+        kept = {name: tuple(getattr(self, name)[i] for i in indices) for name in self.per_part}
+        return dataclasses.replace(self, **kept)
 
     @abstractmethod
     def _expression(self) -> str:
@@ -118,38 +122,31 @@ class SumKernel(CompositeKernel):
     """
 
     name: ClassVar[str] = "sum"
+    per_part: ClassVar[tuple[str, ...]] = ("parts", "weights", "factors")
     weights: tuple[float, ...] = None  # type: ignore[assignment]  # a tuple after __post_init__
     factors: tuple[float, ...] = None  # type: ignore[assignment]
     learn: bool = False
 
     def __post_init__(self) -> None:
         given = _kernels(self.parts)
+        given_weights = _numbers("weights", self.weights, len(given))
+        given_factors = _numbers("factors", self.factors, len(given))
         learn = checks.flag("learn", self.learn)
-        parts: list[Kernel] = []
-        weights: list[float] = []
-        factors: list[float] = []
-        for part, weight, factor in zip(
-            given,
-            _numbers("weights", self.weights, len(given)),
-            _numbers("factors", self.factors, len(given)),
-            strict=True,
-        ):
+        flat: list[tuple[Kernel, float, float]] = []
+        for part, weight, factor in zip(given, given_weights, given_factors, strict=True):
             if factor != 1.0 and not (isinstance(part, WidthKernel) and part.needs_width):
                 raise InputError(
                     f"factors has {factor:g} for {part!r}, but a factor is for a kernel whose "
                     "width is not chosen yet, e.g. RBF(). Make it 1."
                 )
             if isinstance(part, SumKernel):
-                parts += part.parts
-                weights += [weight * own for own in part.weights]
-                factors += part.factors
+                weights = (weight * own for own in part.weights)
+                flat += zip(part.parts, weights, part.factors, strict=True)
                 learn = learn or part.learn
             else:
-                parts.append(part)
-                weights.append(weight)
-                factors.append(factor)
-        for field, value in (("parts", parts), ("weights", weights), ("factors", factors)):
-            object.__setattr__(self, field, tuple(value))
+                flat.append((part, weight, factor))
+        for field, values in zip(self.per_part, zip(*flat, strict=True), strict=True):
+            object.__setattr__(self, field, values)
         object.__setattr__(self, "learn", learn)
 
     def decide_width(self, rule: WidthRule) -> Self:
@@ -158,10 +155,8 @@ class SumKernel(CompositeKernel):
         def times(factor: float) -> WidthRule:
             return lambda part: factor * rule(part)
 
-        parts = tuple(
-            part.decide_width(times(factor))
-            for part, factor in zip(self.parts, self.factors, strict=True)
-        )
+        pairs = zip(self.parts, self.factors, strict=True)
+        parts = tuple(part.decide_width(times(factor)) for part, factor in pairs)
         return dataclasses.replace(self, parts=parts, factors=(1.0,) * len(parts))
 
     def with_weights(self, weights: Sequence[float]) -> Kernel:
@@ -169,20 +164,8 @@ class SumKernel(CompositeKernel):
         kept = [i for i, weight in enumerate(weights) if weight > 0]
         if len(kept) == 1:
             return scaled(self.parts[kept[0]], weights[kept[0]])
-        return dataclasses.replace(
-            self._subset(kept), weights=tuple(weights[i] for i in kept), learn=False
-        )
-
-    @property
-    def _weights(self) -> tuple[float, ...]:
-        return self.weights
-
-    def _subset(self, indices: Sequence[int]) -> "SumKernel":
-        return SumKernel(
-            tuple(self.parts[i] for i in indices),
-            tuple(self.weights[i] for i in indices),
-            tuple(self.factors[i] for i in indices),
-        )
+        chosen = tuple(weights[i] for i in kept)
+        return dataclasses.replace(self._subset(kept), weights=chosen, learn=False)
 
     def _expression(self) -> str:
         terms = []
@@ -207,6 +190,7 @@ class ProductKernel(CompositeKernel):
     """
 
     name: ClassVar[str] = "product"
+    per_part: ClassVar[tuple[str, ...]] = ("parts",)
 
     def __post_init__(self) -> None:
         parts: list[Kernel] = []
@@ -222,13 +206,6 @@ class ProductKernel(CompositeKernel):
     def decide_width(self, rule: WidthRule) -> Self:
         """A copy in which every part without a width has what `rule` returns."""
         return dataclasses.replace(self, parts=tuple(p.decide_width(rule) for p in self.parts))
-
-    @property
-    def _weights(self) -> None:
-        return None
-
-    def _subset(self, indices: Sequence[int]) -> "ProductKernel":
-        return ProductKernel(tuple(self.parts[i] for i in indices))
 
     def _expression(self) -> str:
         terms = (
@@ -260,7 +237,7 @@ def several_widths(
             "For a sum or product, use several widths of its parts."
         )
     numbers = _numbers("factors", factors, len(tuple(factors)))
-    given: Any = None if weights is None else tuple(weights)
+    given: Any = weights
     if one.width is None:
         return SumKernel((one,) * len(numbers), given, numbers, learn)
     parts = tuple(one.with_width(factor * one.width) for factor in numbers)
@@ -289,13 +266,13 @@ def multiplied(one: Kernel, other: Kernel) -> Kernel:
 class CombinedValues:
     """Sum (with weights) or product (without) of kernel values at the same landmarks."""
 
-    values: tuple[LandmarkValues, ...]
-    weights: tuple[float, ...] | None
+    values: Sequence[LandmarkValues]
+    weights: Sequence[float] | None
     landmarks: Array  # (m, d)
 
     @cached_property
     def _rows(self) -> PreparedParts:
-        return PreparedParts.of(self.values, dense(self.landmarks[:1, :]))
+        return PreparedParts.of(tuple(self.values), dense(self.landmarks[:1, :]))
 
     def prepare(self, X: Array) -> Array:
         """Rows prepared by all parts, as columns of one array."""
@@ -307,14 +284,11 @@ class CombinedValues:
         if out is None and is_sparse(prepared):  # in the dtype of the landmarks, not of the rows
             m = len(range(*columns.indices(self.landmarks.shape[0])))
             out = np.empty((prepared.shape[0], m), self.landmarks.dtype)
-        targets = [out] + [None] * (len(pieces) - 1)
-        return _combined(
-            self.weights,
-            (
-                value.block(piece, columns, target)
-                for value, piece, target in zip(self.values, pieces, targets, strict=True)
-            ),
+        blocks = (
+            value.block(piece, columns, None if i else out)
+            for i, (value, piece) in enumerate(zip(self.values, pieces, strict=True))
         )
+        return _combined(self.weights, blocks)
 
     def scratch_per_row(self) -> int:
         """Scratch of the parts, twice since their rows are copied, and the block to combine."""
@@ -322,7 +296,7 @@ class CombinedValues:
         return 2 * parts + int(self.landmarks.shape[0])
 
 
-def _combined(weights: tuple[float, ...] | None, values: Iterable[Array]) -> Array:
+def _combined(weights: Sequence[float] | None, values: Iterable[Array]) -> Array:
     """Sum of arrays with weights, or their product without; overwrites them."""
     result = None
     for i, value in enumerate(values):

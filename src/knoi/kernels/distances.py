@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
-import array_api_compat
 import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, device
@@ -62,32 +61,28 @@ def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
     scale : float
         X - shift = scale * Xs.
     """
-    same = X is Z
+    rows = [X] if X is Z else [X, Z]
     if is_sparse(X) or is_sparse(Z):
-        Xs = _as_float_csr(X)
-        Zs = Xs if same else _as_float_csr(Z)
-        scale = power_of_two(Xs.data, Zs.data)
-        Xs = with_data(Xs, Xs.data / scale)
-        return Xs, Xs if same else with_data(Zs, Zs.data / scale), scale
-    xp = array_api_compat.array_namespace(X, Z)
+        rows = [_as_float_csr(A) for A in rows]
+        scale = power_of_two(*(A.data for A in rows))
+        rows = [with_data(A, A.data / scale) for A in rows]
+        return rows[0], rows[-1], scale
     if centre:
-        shift = xp.mean(Z, axis=0, keepdims=True)  # (1, d)
-        X = X - shift
-        Z = X if same else Z - shift
-    scale = power_of_two(X, Z)
+        shift = array_namespace(X, Z).mean(Z, axis=0, keepdims=True)  # (1, d)
+        rows = [A - shift for A in rows]
+    scale = power_of_two(*rows)
     if not centre:
-        Xs = X / scale
-        return Xs, Xs if same else Z / scale, scale
-    X /= scale  # in place: X and Z are copies here
-    if not same:
-        Z /= scale
-    return X, Z, scale
+        rows = [A / scale for A in rows]
+    else:
+        for A in rows:
+            A /= scale  # in place: these are copies
+    return rows[0], rows[-1], scale
 
 
 def scale_in_widths(scale: float, width: float, like: Array) -> float:
     """`scale / width`, capped where the kernel is 0 and powers would overflow the dtype."""
     like = like.data if is_sparse(like) else like
-    xp = array_api_compat.array_namespace(like)
+    xp = array_namespace(like)
     cap = float(xp.finfo(like.dtype).max) ** 0.33
     return scale / width if scale < cap * width else cap
 
@@ -101,7 +96,7 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
     """
     if is_sparse(X):
         return _sparse_squared_euclidean(X, Z)
-    xp = array_api_compat.array_namespace(X, Z)
+    xp = array_namespace(X, Z)
     x_norms = xp.sum(X * X, axis=1)[:, None]  # (n, 1)
     z_norms = xp.sum(Z * Z, axis=1)[None, :]  # (1, m)
     D = xp.matmul(X, Z.T)  # (n, m)
@@ -121,7 +116,7 @@ def euclidean(X: Array, Z: Array) -> Array:
     """||x - z|| for rows in their own scale, (n, m)."""
     Xs, Zs, scale = rescale(X, Z, centre=True)
     D = squared_euclidean(Xs, Zs)
-    D = array_api_compat.array_namespace(D).sqrt(D, out=D)
+    D = array_namespace(D).sqrt(D, out=D)
     D *= scale
     return D
 
@@ -133,7 +128,7 @@ def manhattan(X: Array, Z: Array) -> Array:
         return _sum_over_columns(
             X, Z, alone=np.abs, saved=lambda x, z: np.abs(x) + np.abs(z) - np.abs(x - z)
         )
-    xp = array_api_compat.array_namespace(X, Z)
+    xp = array_namespace(X, Z)
 
     def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
         xp.subtract(x, z, out=spare)
@@ -152,7 +147,7 @@ def chi_square(X: Array, Z: Array) -> Array:
         return _sum_over_columns(
             X, Z, alone=np.abs, saved=lambda x, z: 4.0 * x * (z / (x + z + tiny))
         )
-    xp = array_api_compat.array_namespace(X, Z)
+    xp = array_namespace(X, Z)
     tiny = float(xp.finfo(X.dtype).smallest_normal)
 
     def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
@@ -182,7 +177,7 @@ def cauchy_product(X: Array, Z: Array) -> Array:
         )
         L *= -1.0
         return np.exp(L, out=L)
-    xp = array_api_compat.array_namespace(X, Z)
+    xp = array_namespace(X, Z)
 
     def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
         xp.subtract(x, z, out=spare)
@@ -201,10 +196,10 @@ def fold_columns(
     `step(block, x, z, spare)` folds one column, x (rows, 1) and z (1, m), into `block` (rows, m) in
     place; `spare` is scratch of the same shape. Blocks of rows fit in the cache.
     """
-    xp = array_api_compat.array_namespace(X, Z)
+    xp = array_namespace(X, Z)
     n, d = X.shape
     m = Z.shape[0]
-    placement = {"dtype": X.dtype, "device": array_api_compat.device(X)}
+    placement = {"dtype": X.dtype, "device": device(X)}
     D = xp.full((n, m), start, **placement)
     columns = xp.empty((d, m), **placement)
     columns[...] = Z.T  # contiguous columns of Z: three times as fast
@@ -219,7 +214,7 @@ def fold_columns(
 def row_blocks(D: Array) -> list[slice]:
     """Slices of the rows of D (n, m) that fit in the cache."""
     # On an accelerator blocks are larger: each call must be worth its launch.
-    elements = 2**17 if str(array_api_compat.device(D)) == "cpu" else 2**24
+    elements = 2**17 if str(device(D)) == "cpu" else 2**24
     n, m = D.shape
     return even_slices(n, elements // max(1, m))
 
@@ -285,7 +280,7 @@ def _sparse_squared_euclidean(X: CSR, Z: CSR) -> NDArray[Any]:
 
 def _recompute(D: Array, inaccurate: Array, X: Array, Z: Array) -> None:
     """Overwrite D[i, j] by ||X[i] - Z[j]||^2 wherever `inaccurate` is true."""
-    xp = array_api_compat.array_namespace(D)
+    xp = array_namespace(D)
     # One flat nonzero is ten times faster than a two-dimensional one.
     (flat,) = xp.nonzero(xp.reshape(inaccurate, (-1,)))
     m = Z.shape[0]

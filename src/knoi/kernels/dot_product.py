@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import array_api_compat
 import numpy as np
 import scipy.sparse
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi import checks
@@ -214,7 +214,7 @@ class ArcCosine(Kernel):
         # digits where x and z are nearly parallel.
         Us, Vs, scale = rescale(Ux, Uz, centre=True)
         K = squared_euclidean(Us, Vs)  # (n, m)
-        xp = array_api_compat.array_namespace(K)
+        xp = array_namespace(K)
         z_zero = z_norms[None, :] == 0
         for rows in row_blocks(K):
             block = K[rows]
@@ -231,7 +231,7 @@ class ArcCosine(Kernel):
     def diag(self, X: Array) -> Array:
         """||x||^2n J_n(0) / pi for the rows of X (n, d), as (n,)."""
         _, norms = unit_rows(X)
-        xp = array_api_compat.array_namespace(norms)
+        xp = array_namespace(norms)
         if self.order == 0:
             return xp.where(norms == 0, 0.5, xp.ones_like(norms))
         self._check_overflow(_largest(norms), _largest(norms), norms)
@@ -256,7 +256,7 @@ def to_sphere(X: Array) -> Array:
         return scipy.sparse.hstack([rows, zero], format="csr")
     U = empty_rows(X, X.shape[1] + 1)
     _, norms = unit_rows(X, out=U[:, :-1])
-    U[:, -1] = array_api_compat.array_namespace(X).astype(norms == 0, X.dtype)
+    U[:, -1] = array_namespace(X).astype(norms == 0, X.dtype)
     return U
 
 
@@ -293,7 +293,7 @@ def _integer_power(base: Array, degree: int) -> Array:
 
 
 def _largest(norms: Array) -> float:
-    xp = array_api_compat.array_namespace(norms)
+    xp = array_namespace(norms)
     return float(xp.max(norms)) if norms.shape[0] else 0.0
 
 

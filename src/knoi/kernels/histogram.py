@@ -8,8 +8,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import array_api_compat
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
@@ -46,7 +46,7 @@ class Chi2(WidthKernel):
         width = self.decided_width
         K, scale = self._scaled_distance(X, Z)
         K *= -scale_in_widths(scale, width, K)
-        return array_api_compat.array_namespace(K).exp(K, out=K)
+        return array_namespace(K).exp(K, out=K)
 
     def diag(self, X: Array) -> Array:
         """All ones."""
@@ -61,7 +61,7 @@ class Chi2(WidthKernel):
 
     def default_width(self, sample: NDArray[Any]) -> float:
         """Median distance between rows."""
-        return median_width(self, sample)
+        return median_width(self.distance, sample)
 
     def _scaled_distance(self, X: Array, Z: Array) -> tuple[Array, float]:
         _check_both(self, X, Z)
@@ -92,7 +92,7 @@ class AdditiveKernel(Kernel):
         self.check(X)
         if is_sparse(X):
             return X @ np.ones(X.shape[1], dtype=X.dtype)
-        return array_api_compat.array_namespace(X).sum(X, axis=1)
+        return array_namespace(X).sum(X, axis=1)
 
     @abstractmethod
     def _kappa(self, x: Float64, z: Float64) -> Float64:
@@ -117,7 +117,7 @@ class AdditiveChi2(AdditiveKernel):
         return 2.0 * x * (z / (x + z + float(np.finfo(np.float64).tiny)))
 
     def _dense(self, X: Array, Z: Array) -> Array:
-        xp = array_api_compat.array_namespace(X, Z)
+        xp = array_namespace(X, Z)
         Xs, Zs, scale = rescale(X, Z, centre=False)
         tiny = float(xp.finfo(Xs.dtype).smallest_normal)
 
@@ -144,7 +144,7 @@ class Intersection(AdditiveKernel):
         return np.minimum(x, z)
 
     def _dense(self, X: Array, Z: Array) -> Array:
-        xp = array_api_compat.array_namespace(X, Z)
+        xp = array_namespace(X, Z)
 
         def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
             xp.minimum(x, z, out=spare)

@@ -2,12 +2,11 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import array_api_compat
 import numpy as np
+from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 from scipy import special
 
@@ -32,16 +31,33 @@ from knoi.kernels.distances import (
 
 @dataclass(frozen=True)
 class StationaryKernel(WidthKernel):
-    """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure."""
+    """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure.
+
+    At width 1 the entries of a frequency are independent, from the distribution that `_draw`
+    samples and `_quantiles` inverts.
+    """
 
     isotropic: ClassVar[bool] = False
     """Whether k depends on ||x - z|| alone, so that frequencies have no preferred direction."""
 
-    @abstractmethod
-    def distance(self, X: Array, Z: Array) -> Array:
-        """The distance in which `width` is measured, between rows of X (n, d) and Z (m, d)."""
+    def __call__(self, X: Array, Z: Array) -> Array:
+        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
+        width = self.decided_width
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        return self._values(Xs, Zs, scale_in_widths(scale, width, Xs))
 
-    @abstractmethod
+    def diag(self, X: Array) -> Array:
+        """All ones."""
+        return ones_per_row(X)
+
+    def distance(self, X: Array, Z: Array) -> Array:
+        """The distance in which `width` is measured, Euclidean unless the kernel says otherwise."""
+        return euclidean(X, Z)
+
+    def default_width(self, sample: NDArray[Any]) -> float:
+        """Median distance between rows."""
+        return median_width(self.distance, sample)
+
     def sample_frequencies(
         self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
     ) -> NDArray[np.float64]:
@@ -49,40 +65,58 @@ class StationaryKernel(WidthKernel):
 
         With `keep`, return only the first `keep` of them, without memory for the others.
         """
+        if keep is None or keep >= m:
+            return self._draw(rng, (d, m)) / self._divisors(rng, m)
+        W = np.empty((d, keep))
+        step = max(1, 2**20 // m)
+        for start in range(0, d, step):
+            rows = W[start : start + step]
+            rows[...] = self._draw(rng, (len(rows), m))[:, :keep]
+        return W / self._divisors(rng, m)[:keep]
+
+    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw the lengths |w| of m frequencies in dimension d, (m,); isotropic kernels only."""
+        if not self.isotropic:
+            raise InputError(
+                f"the {self.name} kernel is not isotropic: lengths of frequencies cannot be drawn "
+                "without their directions. Draw whole frequencies, or use an isotropic kernel, "
+                "'rbf' or 'matern'."
+            )
+        return np.sqrt(rng.chisquare(d, size=m)) / self._divisors(rng, m)
 
     def uniforms_per_frequency(self, d: int) -> int:
         """How many uniform numbers `frequencies_at` needs per frequency in dimension d."""
         return d
 
-    @abstractmethod
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Frequencies (d, m) at the points U (m, uniforms) of the unit cube, by inverse CDFs.
 
         Uniform points give the distribution of `sample_frequencies`; quasi-random points give
         frequencies that are spread more evenly.
         """
+        return self._quantiles(_inside(U)) / self.decided_width
 
-    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw the lengths |w| of m frequencies in dimension d, (m,); isotropic kernels only."""
-        raise InputError(
-            f"the {self.name} kernel is not isotropic: lengths of frequencies cannot be drawn "
-            "without their directions. Draw whole frequencies, or use an isotropic kernel, 'rbf' "
-            "or 'matern'."
-        )
+    @abstractmethod
+    def _values(self, X: Array, Z: Array, scale: float) -> Array:
+        """The kernel of rescaled rows, which it may overwrite; `scale` times x - z is in widths."""
 
-    def default_width(self, sample: NDArray[Any]) -> float:
-        """Median distance between rows."""
-        return median_width(self, sample)
+    @abstractmethod
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+        """Independent entries of frequencies at width 1."""
 
-    def diag(self, X: Array) -> Array:
-        """All ones."""
-        return ones_per_row(X)
+    @abstractmethod
+    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Quantiles of the distribution that `_draw` samples."""
+
+    def _divisors(self, rng: np.random.Generator, m: int) -> NDArray[np.float64]:
+        """What the m frequencies at width 1 are divided by, (m,)."""
+        return np.full(m, self.decided_width)
 
 
 @register
 @dataclass(frozen=True)
 class RBF(StationaryKernel):
-    """Gaussian kernel exp(-||x - z||^2 / (2 width^2)).
+    """Gaussian kernel exp(-||x - z||^2 / (2 width^2)), of normal frequencies.
 
     Parameters
     ----------
@@ -93,45 +127,27 @@ class RBF(StationaryKernel):
     name: ClassVar[str] = "rbf"
     isotropic: ClassVar[bool] = True
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
-        Xs, Zs, scale = rescale(X, Z, centre=True)
-        K = squared_euclidean(Xs, Zs)  # (n, m)
-        xp = array_api_compat.array_namespace(K)
-        K *= -0.5 * scale_in_widths(scale, width, K) ** 2
-        return xp.exp(K, out=K)
-
     def at_landmarks(self, Z: Array) -> LandmarkValues:
         """One product and one exponential, where that is accurate enough."""
         fast = SparseGaussianValues if is_sparse(Z) else GaussianValues
         return fast.within_precision(Z, self.decided_width) or super().at_landmarks(Z)
 
-    def distance(self, X: Array, Z: Array) -> Array:
-        """||x - z||, as (n, m)."""
-        return euclidean(X, Z)
+    def _values(self, X: Array, Z: Array, scale: float) -> Array:
+        K = squared_euclidean(X, Z)  # (n, m)
+        K *= -0.5 * scale**2
+        return array_namespace(K).exp(K, out=K)
 
-    def sample_frequencies(
-        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
-    ) -> NDArray[np.float64]:
-        """Normal(0, 1 / width^2), independent, (d, m)."""
-        return _draw(rng.standard_normal, d, m, keep) / self.decided_width
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+        return rng.standard_normal(shape)
 
-    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """chi_d / width, (m,)."""
-        return np.sqrt(rng.chisquare(d, size=m)) / self.decided_width
-
-    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Normal quantiles, (d, m)."""
-        W: NDArray[np.float64] = special.ndtri(_inside(U).T)
-        W /= self.decided_width
-        return W
+    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(special.ndtri(u))
 
 
 @register
 @dataclass(frozen=True)
 class Laplacian(StationaryKernel):
-    """exp(-||x - z||_1 / width).
+    """exp(-||x - z||_1 / width), of Cauchy-distributed frequencies.
 
     Parameters
     ----------
@@ -141,15 +157,6 @@ class Laplacian(StationaryKernel):
 
     name: ClassVar[str] = "laplacian"
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
-        Xs, Zs, scale = rescale(X, Z, centre=True)
-        K = manhattan(Xs, Zs)  # (n, m)
-        xp = array_api_compat.array_namespace(K)
-        K *= -scale_in_widths(scale, width, K)
-        return xp.exp(K, out=K)
-
     def distance(self, X: Array, Z: Array) -> Array:
         """||x - z||_1, as (n, m)."""
         Xs, Zs, scale = rescale(X, Z, centre=True)
@@ -157,23 +164,24 @@ class Laplacian(StationaryKernel):
         D *= scale
         return D
 
-    def sample_frequencies(
-        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
-    ) -> NDArray[np.float64]:
-        """Cauchy of scale 1 / width, independent, (d, m)."""
-        return _draw(rng.standard_cauchy, d, m, keep) / self.decided_width
+    def _values(self, X: Array, Z: Array, scale: float) -> Array:
+        K = manhattan(X, Z)  # (n, m)
+        K *= -scale
+        return array_namespace(K).exp(K, out=K)
 
-    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Quantiles of the Cauchy distribution, (d, m)."""
-        W: NDArray[np.float64] = np.tan(np.pi * (_inside(U).T - 0.5))
-        W /= self.decided_width
-        return W
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+        return rng.standard_cauchy(shape)
+
+    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.tan(np.pi * (u - 0.5))
 
 
 @register
 @dataclass(frozen=True)
 class Cauchy(StationaryKernel):
     """prod_j 1 / (1 + (x_j - z_j)^2 / width^2), the product form of Rahimi & Recht (2007).
+
+    Its frequencies are Laplace-distributed.
 
     Parameters
     ----------
@@ -183,32 +191,18 @@ class Cauchy(StationaryKernel):
 
     name: ClassVar[str] = "cauchy"
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
-        Xs, Zs, scale = rescale(X, Z, centre=True)
-        factor = scale_in_widths(scale, width, Xs)
-        Xs *= factor
-        if Zs is not Xs:
-            Zs *= factor
-        return cauchy_product(Xs, Zs)
+    def _values(self, X: Array, Z: Array, scale: float) -> Array:
+        X *= scale
+        if Z is not X:
+            Z *= scale
+        return cauchy_product(X, Z)
 
-    def distance(self, X: Array, Z: Array) -> Array:
-        """||x - z||, as (n, m)."""
-        return euclidean(X, Z)
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+        return rng.laplace(size=shape)
 
-    def sample_frequencies(
-        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
-    ) -> NDArray[np.float64]:
-        """Laplace of scale 1 / width, independent, (d, m)."""
-        return _draw(lambda shape: rng.laplace(size=shape), d, m, keep) / self.decided_width
-
-    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Quantiles of the Laplace distribution, (d, m)."""
-        from_middle = _inside(U).T - 0.5
-        W: NDArray[np.float64] = -np.sign(from_middle) * np.log1p(-2 * np.abs(from_middle))
-        W /= self.decided_width
-        return W
+    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        from_middle = u - 0.5
+        return np.asarray(-np.sign(from_middle) * np.log1p(-2 * np.abs(from_middle)))
 
 
 @register
@@ -218,7 +212,8 @@ class Matern(StationaryKernel):
 
     Sample paths are ceil(nu) - 1 times differentiable; nu = 1/2 is exp(-r), nu -> inf is RBF.
     nu = 1/2, 3/2 and 5/2 have closed forms; any other needs a Bessel function, computed on the CPU
-    in float64 and a hundred times slower.
+    in float64 and a hundred times slower. Frequencies are multivariate t with 2 nu degrees of
+    freedom: normal vectors, each divided by the root of a chi-squared variable.
 
     Parameters
     ----------
@@ -236,14 +231,21 @@ class Matern(StationaryKernel):
         super().__post_init__()
         object.__setattr__(self, "nu", checks.positive("nu", self.nu))
 
-    def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
-        Xs, Zs, scale = rescale(X, Z, centre=True)
-        R = squared_euclidean(Xs, Zs)  # (n, m)
-        xp = array_api_compat.array_namespace(R)
+    def uniforms_per_frequency(self, d: int) -> int:
+        """One for the chi-squared variable that all coordinates share, then one per coordinate."""
+        return d + 1
+
+    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Normal quantiles over the root of a chi-squared quantile, (d, m)."""
+        inside = _inside(U)
+        divisors = self._divisors_from(2 * special.gammaincinv(self.nu, inside[0]))
+        return self._quantiles(inside[1:]) / divisors
+
+    def _values(self, X: Array, Z: Array, scale: float) -> Array:
+        R = squared_euclidean(X, Z)  # (n, m)
+        xp = array_namespace(R)
         R = xp.sqrt(R, out=R)
-        R *= scale_in_widths(scale, width, R)
+        R *= scale
         if self.nu not in (0.5, 1.5, 2.5):
             return _matern_by_bessel(self.nu, R)
         R *= -math.sqrt(2 * self.nu)  # -a from here on
@@ -259,66 +261,32 @@ class Matern(StationaryKernel):
         polynomial *= xp.exp(R, out=R)
         return polynomial
 
-    def distance(self, X: Array, Z: Array) -> Array:
-        """||x - z||, as (n, m)."""
-        return euclidean(X, Z)
+    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+        return rng.standard_normal(shape)
 
-    def sample_frequencies(
-        self, d: int, m: int, rng: np.random.Generator, keep: int | None = None
-    ) -> NDArray[np.float64]:
-        """Multivariate t with 2 nu degrees of freedom, of scale 1 / width, (d, m)."""
-        normal = _draw(rng.standard_normal, d, m, keep)
-        # One draw per frequency, shared by its entries.
-        return normal / self._divisors(rng.chisquare(2 * self.nu, size=m)[:keep])
+    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(special.ndtri(u))
 
-    def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """chi_d over sqrt(chi2 / (2 nu)) over width, (m,)."""
-        chi = np.sqrt(rng.chisquare(d, size=m))
-        return chi / self._divisors(rng.chisquare(2 * self.nu, size=m))
+    def _divisors(self, rng: np.random.Generator, m: int) -> NDArray[np.float64]:
+        return self._divisors_from(rng.chisquare(2 * self.nu, size=m))
 
-    def uniforms_per_frequency(self, d: int) -> int:
-        """One for the chi-squared variable that all coordinates share, then one per coordinate."""
-        return d + 1
-
-    def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Normal quantiles over the root of a chi-squared quantile, (d, m)."""
-        inside = _inside(U).T
-        W: NDArray[np.float64] = special.ndtri(inside[1:])
-        W /= self._divisors(2 * special.gammaincinv(self.nu, inside[0]))
-        return W
-
-    def _divisors(self, chi2: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Divisors (m,) that make normal vectors t-distributed, from chi-squared draws."""
+    def _divisors_from(self, chi2: NDArray[np.float64]) -> NDArray[np.float64]:
         chi2 = np.maximum(chi2, np.finfo(np.float64).tiny)  # it underflows for nu near 0
         return np.sqrt(chi2 / (2 * self.nu)) * self.decided_width
 
 
-def _draw(
-    draw: Callable[[tuple[int, int]], NDArray[np.float64]], d: int, m: int, keep: int | None
-) -> NDArray[np.float64]:
-    """The first `keep` columns of draw((d, m)), drawn in blocks of rows."""
-    if keep is None or keep >= m:
-        return draw((d, m))
-    W = np.empty((d, keep))
-    step = max(1, 2**20 // m)
-    for start in range(0, d, step):
-        rows = W[start : start + step]
-        rows[...] = draw((len(rows), m))[:, :keep]
-    return W
-
-
 def _inside(U: NDArray[np.float64]) -> NDArray[np.float64]:
-    """U (m, uniforms) clipped to the open interval (0, 1): quantiles at its ends are infinite."""
-    return np.clip(U, 2.0**-53, 1 - 2.0**-53)
+    """U' (uniforms, m) clipped to the open interval (0, 1): quantiles at its ends are infinite."""
+    return np.clip(U, 2.0**-53, 1 - 2.0**-53).T
 
 
 def _matern_by_bessel(nu: float, R: Array) -> Array:
     """Matern of any order at the distances R (n, m), in widths; overwrites R."""
-    xp = array_api_compat.array_namespace(R)
+    xp = array_namespace(R)
     profile = _matern_direct if nu <= 50 else _matern_debye
     for rows in row_blocks(R):
-        r = np.asarray(array_api_compat.to_device(R[rows], "cpu"), dtype=np.float64)
-        R[rows] = xp.asarray(profile(nu, r), dtype=R.dtype, device=array_api_compat.device(R))
+        r = np.asarray(to_device(R[rows], "cpu"), dtype=np.float64)
+        R[rows] = xp.asarray(profile(nu, r), dtype=R.dtype, device=device(R))
     return R
 
 
