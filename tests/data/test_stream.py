@@ -118,7 +118,7 @@ class TestOrder:
         plan = {"chunk_rows": shape["chunk"], "window_chunks": shape["window"], "epochs": 3}
         straight = list(windowed(pairs, shape["b"], shape["seed"], **plan))
         stop = data.draw(st.integers(0, len(straight) - 1))
-        start = Position.from_dict(straight[stop].next_position.to_dict())
+        start = straight[stop].next_position
         resumed = windowed(pairs, shape["b"], shape["seed"], start=start, **plan)
         assert_same(resumed, straight[stop + 1 :])
 

@@ -24,6 +24,8 @@ from knoi.solvers.loop import (
     RunningStats,
     ViewState,
     collapsed,
+    from_state_dict,
+    state_dict,
 )
 from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize
 
@@ -114,7 +116,7 @@ def test_rolling_back_restores_the_last_good_weights_at_rest(backend, views):
     assert after.last_good.correlation is None
     assert after.lr_scale == LR_CUT
     assert (after.steps, after.samples) == (2, 2 * BATCH)
-    again = OptimizerState.from_state_dict(after.state_dict(backend), backend)
+    again = from_state_dict(OptimizerState, state_dict(after, backend), backend)
     assert_same(again, after)
 
 
@@ -211,9 +213,9 @@ def test_a_state_is_restored_bit_for_bit(steps, backend, views):
     rule = make_rule(views, backend=backend, rho=0.5, momentum=0.9, average_from=2)
     start = random_weights(backend=backend)
     states, _ = run(rule, start, views, steps) if steps else ([start], [])
-    plain_part, tensors = flatten_state(states[-1].state_dict(backend))
+    plain_part, tensors = flatten_state(state_dict(states[-1], backend))
     stored = unflatten_state(json.loads(json.dumps(plain_part)), tensors)
-    again = OptimizerState.from_state_dict(stored, backend)
+    again = from_state_dict(OptimizerState, stored, backend)
     assert_same(again, states[-1])
     straight, _ = run(rule, start, views, steps + 5)
     resumed, _ = run(rule, again, views, 5, skip=steps)

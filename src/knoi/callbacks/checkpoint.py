@@ -18,7 +18,7 @@ from knoi.arrays.backend import Backend
 from knoi.exceptions import CheckpointError, ModelFileError
 from knoi.fileio import remove_unfinished
 from knoi.persistence import flatten_state, read_model, unflatten_state, write_model
-from knoi.solvers.loop import StepResult, TrainingState
+from knoi.solvers.loop import StepResult, TrainingState, from_state_dict, state_dict
 
 FILE_NAME = "checkpoint.knoi"
 # Entries of an identity that are fingerprints of data: their values would tell a user nothing.
@@ -109,7 +109,7 @@ class Checkpoint:
 
     def save(self, state: TrainingState) -> None:
         """Write the state, complete or not at all."""
-        plain, tensors = flatten_state(state.state_dict(self.backend))
+        plain, tensors = flatten_state(state_dict(state, self.backend))
         header = {"class": _CLASS, "version": VERSION, "identity": self.identity, "state": plain}
         write_model(self.directory / FILE_NAME, header, tensors)
         self._saved_at, self._unsaved, self._has_saved = self.now(), None, True
@@ -182,7 +182,7 @@ def load_state(directory: Path, identity: Mapping[str, Any], backend: Backend) -
     model = _read(directory / FILE_NAME)
     check_same_run(directory, model.header["identity"], identity)
     state = unflatten_state(model.header["state"], model.tensors)
-    return TrainingState.from_state_dict(state, backend)
+    return from_state_dict(TrainingState, state, backend)
 
 
 def _read(file: Path) -> Any:

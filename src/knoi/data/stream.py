@@ -1,9 +1,9 @@
 """Shuffled, prefetched, resumable minibatches of pairs, from memory or from files of any size."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -141,15 +141,6 @@ class Position:
 
     epoch: int = 0
     batch: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        """The position as plain numbers, for a checkpoint."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: dict[str, int]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(epoch=int(state["epoch"]), batch=int(state["batch"]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,10 @@ may add to it, and a checkpoint is its `state_dict`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol, Self
+from types import UnionType
+from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ LARGEST_SCORE = 1e100
 # The learning rate is multiplied by this when a step is rolled back.
 LR_CUT = 0.5
 
+State = TypeVar("State")
 Scores = tuple[NDArray[Any], NDArray[Any]]  # (b, L) each, float64
 
 
@@ -95,50 +97,6 @@ class OptimizerState:
         """U and V if training ended now: the average, where there is one."""
         return (self.x.U, self.y.U) if self.average is None else self.average
 
-    def state_dict(self, backend: Backend) -> dict[str, Any]:
-        """Plain values and NumPy arrays."""
-        arrays = {"U": self.x.U, "V": self.y.U, "U_velocity": self.x.velocity}
-        arrays["V_velocity"] = self.y.velocity
-        if self.last_good is not None:
-            arrays |= {"last_good_U": self.last_good.U, "last_good_V": self.last_good.V}
-        if self.average is not None:
-            arrays |= {"average_U": self.average[0], "average_V": self.average[1]}
-        state: dict[str, Any] = {name: backend.to_numpy(array) for name, array in arrays.items()}
-        if self.stats.means is not None and self.stats.covariances is not None:
-            state |= {"mean_x": self.stats.means[0], "mean_y": self.stats.means[1]}
-            state |= {"Sxx": self.stats.covariances[0], "Syy": self.stats.covariances[1]}
-        state |= {"steps": self.steps, "samples": self.samples, "lr_scale": self.lr_scale}
-        state["n_averaged"] = self.n_averaged
-        if self.last_good is not None:
-            for name in ("correlation", "noise", "loss"):
-                state[f"last_good_{name}"] = getattr(self.last_good, name)
-        return state
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any], backend: Backend) -> Self:
-        """The inverse of `state_dict`."""
-        asarray = backend.asarray
-        stats, last_good, average = NO_STATS, None, None
-        if "Sxx" in state:
-            stats = RunningStats((state["mean_x"], state["mean_y"]), (state["Sxx"], state["Syy"]))
-        if "last_good_U" in state:
-            U, V = asarray(state["last_good_U"]), asarray(state["last_good_V"])
-            values = (state[f"last_good_{name}"] for name in ("correlation", "noise", "loss"))
-            last_good = LastGood(U, V, *values)
-        if "average_U" in state:
-            average = asarray(state["average_U"]), asarray(state["average_V"])
-        return cls(
-            ViewState(asarray(state["U"]), asarray(state["U_velocity"])),
-            ViewState(asarray(state["V"]), asarray(state["V_velocity"])),
-            stats,
-            int(state["steps"]),
-            int(state["samples"]),
-            float(state["lr_scale"]),
-            last_good,
-            average,
-            int(state["n_averaged"]),
-        )
-
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -165,42 +123,42 @@ class TrainingState:
     stopped: str | None = None  # the reason why training has ended, once it has
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def state_dict(self, backend: Backend) -> dict[str, Any]:
-        """Plain values and NumPy arrays."""
-        state: dict[str, Any] = {
-            "optimizer": self.optimizer.state_dict(backend),
-            "position": self.position.to_dict(),
-            "seconds": self.seconds,
-            "history": list(self.history),
-            "stopped": self.stopped,
-            "extra": dict(self.extra),
-        }
-        if self.best is not None:
-            state["best"] = {
-                "U": backend.to_numpy(self.best.U),
-                "V": backend.to_numpy(self.best.V),
-                "held_out": self.best.held_out,
-                "samples": self.best.samples,
-            }
-        return state
 
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any], backend: Backend) -> Self:
-        """The inverse of `state_dict`."""
-        best = None
-        if "best" in state:
-            kept = state["best"]
-            U, V = backend.asarray(kept["U"]), backend.asarray(kept["V"])
-            best = Snapshot(U, V, float(kept["held_out"]), int(kept["samples"]))
-        return cls(
-            OptimizerState.from_state_dict(state["optimizer"], backend),
-            Position.from_dict(state["position"]),
-            float(state["seconds"]),
-            tuple(state["history"]),
-            best,
-            state["stopped"],
-            state["extra"],
-        )
+def state_dict(state: Any, backend: Backend) -> dict[str, Any]:
+    """The fields of a training state, or of a part of it, as plain values and NumPy arrays."""
+    return {field.name: _stored(getattr(state, field.name), backend) for field in fields(state)}
+
+
+def from_state_dict(kind: type[State], state: Mapping[str, Any], backend: Backend) -> State:
+    """The inverse of `state_dict`, for a state of class `kind`."""
+    hints = get_type_hints(kind)
+    return kind(**{name: _restored(hints[name], value, backend) for name, value in state.items()})
+
+
+def _stored(value: Any, backend: Backend) -> Any:
+    if is_dataclass(value):
+        return state_dict(value, backend)
+    if isinstance(value, tuple):  # a pair of arrays, or the records of the history
+        items = [_stored(item, backend) for item in value]
+        pair = bool(items) and isinstance(items[0], np.ndarray)
+        return dict(zip("xy", items, strict=True)) if pair else items
+    if isinstance(value, np.ndarray) or not hasattr(value, "shape"):
+        return value
+    return backend.to_numpy(value)
+
+
+def _restored(hint: Any, value: Any, backend: Backend) -> Any:
+    if value is None:
+        return None
+    if get_origin(hint) is UnionType:  # "... | None"
+        hint = get_args(hint)[0]
+    if is_dataclass(hint):
+        return from_state_dict(cast("type[Any]", hint), value, backend)
+    if get_origin(hint) is not tuple:
+        return backend.asarray(value) if hint is Array else value
+    if isinstance(value, Mapping):
+        value = [_restored(get_args(hint)[0], value[view], backend) for view in "xy"]
+    return tuple(value)
 
 
 @dataclass(frozen=True)
