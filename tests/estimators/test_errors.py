@@ -281,8 +281,8 @@ PARAMETERS = [
     (
         FourierCCA(kernel=("rbf", "linear")),
         InputTypeError,
-        "view Y: random Fourier features need a stationary kernel, not 'linear'. Use 'rbf', "
-        "'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel.",
+        "view Y: random Fourier features need the kernel 'rbf', 'laplacian', 'cauchy' or 'matern', "
+        "not 'linear'. Change the kernel, or use a Nystrom approximation, which takes any kernel.",
     ),
     (
         LinearCCA(memory_budget="much"),

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse
 
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features import Chain, CountSketch, RandomFourier, fit_chi2, fit_sketched
-from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
+from knoi.kernels import RBF, Chi2, Linear, Matern
 from tests.contracts.feature_map import FeatureMapContract, MapCase
 
 
@@ -95,20 +95,6 @@ def test_maps_must_fit_together(rows):
     first = CountSketch.fit(rows, Linear(), 8, 0, View.X)
     with pytest.raises(InputError, match=expected):
         Chain(first, RandomFourier.fit(rows, RBF(1.0), 5, 0, View.X), RBF(1.0))
-
-
-def test_other_kernels_raise(rows):
-    with pytest.raises(
-        InputTypeError,
-        match=r"^these features are those of the kernel 'chi2', not of 'rbf'\. Use chi2, or a map ",
-    ):
-        fit_chi2(rows, RBF(1.0), 10, 0, View.X)
-    with pytest.raises(
-        InputTypeError,
-        match=r"^a count sketch keeps Euclidean distances, which the kernel 'laplacian' is not "
-        r"made of\. Use 'rbf' or 'matern'\.$",
-    ):
-        sketched(rows, 10, kernel=Laplacian(1.0))
 
 
 def test_an_even_number_per_column_raises(rows):

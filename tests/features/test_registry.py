@@ -1,6 +1,6 @@
 """Names of approximations: every name makes a map of its kernel, and what `auto` says."""
 
-import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from knoi.features import (
     Identity,
     RandomFourier,
     StructuredFourier,
+    fit_chi2,
+    fit_sketched,
 )
 from knoi.features.registry import (
     APPROXIMATIONS,
@@ -38,6 +40,17 @@ from knoi.kernels import (
     Polynomial,
     SphericalPolynomial,
 )
+
+
+class Own(Kernel):
+    name = "own"
+
+    def __call__(self, X, Z):
+        raise AssertionError
+
+    def diag(self, X):
+        raise AssertionError
+
 
 EVERY = {
     "fourier": [Cauchy(1.0)],
@@ -86,26 +99,28 @@ def test_a_name_is_a_map_of_its_kernel(rows, name, kernel):
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "remedy"),
+    ("fit", "wanted"),
     [
-        ("fourier", "need a stationary kernel", "'rbf', 'laplacian', 'cauchy' or 'matern'"),
-        ("hadamard", "need a stationary kernel", "'rbf' or 'matern'"),
-        ("tensor_sketch", "needs the kernel 'polynomial'", "it"),
-        ("maclaurin", "need a kernel that is a power series of x.z", "'polynomial' or 'linear'"),
-        ("spherical", "need the kernel 'spherical_polynomial' or 'polynomial'", "one of these"),
-        ("arccosine", "need the kernel 'arccosine'", "it"),
-        ("taylor", "need the kernel 'rbf'", "it"),
-        ("additive", "need the kernel 'additive_chi2' or 'intersection'", "one of them"),
+        (REGISTRY["fourier"].fit, "random Fourier features need the kernel 'rbf', 'laplacian', "),
+        (REGISTRY["hadamard"].fit, "'hadamard' features need the kernel 'rbf', 'laplacian', "),
+        (REGISTRY["tensor_sketch"].fit, "tensor sketches need the kernel 'polynomial', "),
+        (REGISTRY["maclaurin"].fit, "Maclaurin features need the kernel 'linear' or 'polynomial',"),
+        (REGISTRY["compact_maclaurin"].fit, "Maclaurin features need the kernel 'linear' or 'po"),
+        (REGISTRY["spherical"].fit, "spherical Fourier features need the kernel 'polynomial' or "),
+        (REGISTRY["arccosine"].fit, "arc-cosine features need the kernel 'arccosine', "),
+        (REGISTRY["taylor"].fit, "Taylor features need the kernel 'rbf', "),
+        (REGISTRY["additive"].fit, "additive features need the kernel 'additive_chi2' or 'inters"),
+        (CountSketch.fit, "count sketches, which keep inner products, need the kernel 'linear',"),
+        (fit_chi2, "exponential chi2 features need the kernel 'chi2', "),
+        (partial(fit_sketched, buckets=3), "features of sketched rows need the kernel 'rbf' or "),
     ],
 )
-def test_another_kernel_raises_with_a_remedy(rows, name, wanted, remedy):
-    kernel = RBF(1.0) if name in ("maclaurin", "additive") else Linear()
-    expected = (
-        f"{wanted}, not '{kernel.name}'. Use {remedy}, or a Nystrom approximation, which takes "
-        "any kernel."
+def test_another_kernel_raises_with_a_remedy(rows, fit, wanted):
+    with pytest.raises(InputTypeError, match=f"^{wanted}") as raised:
+        fit(rows, Own(), 10, 0, View.X)
+    assert str(raised.value).endswith(
+        ", not 'own'. Change the kernel, or use a Nystrom approximation, which takes any kernel."
     )
-    with pytest.raises(InputTypeError, match=re.escape(expected)):
-        approximate(name, rows, kernel, 10, 0, View.X)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +167,6 @@ def test_many_columns_are_hashed_and_few_are_not(rows):
 
 
 def test_a_kernel_without_random_features_raises():
-    class Own(Kernel):
-        name = "own"
-
-        def __call__(self, X, Z):
-            raise AssertionError
-
-        def diag(self, X):
-            raise AssertionError
-
     expected = r"^there are no random features for the own kernel\. Use 'nystrom', which takes any "
     with pytest.raises(InputError, match=expected):
         suited_to(Own(), 10)

@@ -177,6 +177,17 @@ def empty_rows(rows: Array, n_columns: int) -> Array:
     return array_namespace(rows).empty(shape, dtype=rows.dtype, device=device(rows))
 
 
+def append_column(X: Array, value: Array | float) -> Array:
+    """A copy of X (n, d) with one more column, the same number in every row; CSR for CSR."""
+    if is_sparse(X):
+        column = scipy.sparse.csr_array(np.full((X.shape[0], 1), value, dtype=X.dtype))
+        return scipy.sparse.hstack([X, column], format="csr")
+    rows = empty_rows(X, X.shape[1] + 1)
+    rows[:, :-1] = X
+    rows[:, -1] = value
+    return rows
+
+
 def unit_rows(X: Array, out: Array | None = None) -> tuple[Array, Array]:
     """Rows of X (n, d) scaled to length 1, in `out` if given, and their lengths (n,).
 

@@ -20,7 +20,7 @@ from scipy.optimize import minimize_scalar
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import View
-from knoi.arrays.sparse import empty_rows, is_sparse
+from knoi.arrays.sparse import empty_rows, is_sparse, row_of_stored, with_data
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, Size, output, require_kernel
 from knoi.kernels import AdditiveChi2, Intersection, Kernel
@@ -64,12 +64,7 @@ class Additive(FeatureMap):
 
         The sample gives the number of columns and is checked for negative values.
         """
-        kernel = require_kernel(
-            kernel,
-            (AdditiveChi2, Intersection),
-            "additive features need the kernel 'additive_chi2' or 'intersection'",
-            "one of them",
-        )
+        kernel = require_kernel(kernel, (AdditiveChi2, Intersection), "additive features")
         kernel.check(sample)
         d = int(sample.shape[1])
         if rank < d:
@@ -97,12 +92,9 @@ class Additive(FeatureMap):
             X = scipy.sparse.csr_array(X, copy=True)
             X.sum_duplicates()
             X.eliminate_zeros()
-            root, logarithm = (
-                scipy.sparse.csr_array((of(X.data), X.indices, X.indptr), shape=X.shape)
-                for of in (np.sqrt, np.log)
-            )
             # Both halves have an entry where x has, even where the logarithm is 0.
-            return scipy.sparse.hstack([root, logarithm], format="csr")
+            halves = [with_data(X, of(X.data)) for of in (np.sqrt, np.log)]
+            return scipy.sparse.hstack(halves, format="csr")
         xp = array_namespace(X)
         d = self.columns
         rows = empty_rows(X, 2 * d)
@@ -121,8 +113,8 @@ class Additive(FeatureMap):
             root, logarithm = prepared[:, first:last], prepared[:, d + first : d + last]
             if is_sparse(prepared):
                 part[...] = 0.0
-                at = np.repeat(np.arange(root.shape[0]), np.diff(root.indptr)), root.indices
-                part[at] = self._feature(k, root.data, logarithm.data)
+                values = self._feature(k, root.data, logarithm.data)
+                part[row_of_stored(root), root.indices] = values
             else:
                 self._feature(k, root, logarithm, out=part)
         return out
@@ -143,8 +135,10 @@ class Additive(FeatureMap):
         """All features of sparse rows, (b, M), as sparse as these."""
         prepared = self.prepare(X)
         root, logarithm = prepared[:, : self.columns], prepared[:, self.columns :]
-        values = (self._feature(k, root.data, logarithm.data) for k in range(self.per_column))
-        parts = [scipy.sparse.csr_array((v, root.indices, root.indptr), root.shape) for v in values]
+        parts = [
+            with_data(root, self._feature(k, root.data, logarithm.data))
+            for k in range(self.per_column)
+        ]
         return scipy.sparse.hstack(parts, format="csr")
 
     def scratch_per_row(self) -> int:

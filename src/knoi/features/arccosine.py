@@ -18,6 +18,7 @@ class ArcCosineFeatures(FeatureMap):
     """sqrt(2/M) step(w'x) (w'x)^order with w standard normal and step(0) = 1/2."""
 
     kind: ClassVar[str] = "arccosine"
+    features_iid = True  # weights are independent, or at least have one distribution
     kernel: ArcCosine
     W: Annotated[Array, ArraySpec(("d", "M"))]
 
@@ -33,19 +34,12 @@ class ArcCosineFeatures(FeatureMap):
         frequencies: Frequencies = "iid",
     ) -> Self:
         """Draw the layer; the sample gives the number of columns only."""
-        kernel = require_kernel(
-            kernel, ArcCosine, "arc-cosine features need the kernel 'arccosine'", "it"
-        )
+        kernel = require_kernel(kernel, ArcCosine, "arc-cosine features")
         # The Gaussian kernel of width 1 has standard normal frequencies.
         W, _ = draw_frequencies(
             RBF(1.0), int(sample.shape[1]), rank, seed, view, frequencies, paired=True
         )
         return cls(kernel, W)
-
-    @property
-    def features_iid(self) -> bool:
-        """Weights are independent, or at least have one distribution."""
-        return True
 
     def prepare(self, X: Array) -> Array:
         """The rows themselves; raises if k(x, x) overflows for one of them."""

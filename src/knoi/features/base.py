@@ -9,9 +9,9 @@ and writes `fit`, `prepare`, `block` and `scratch_per_row`.
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -22,7 +22,7 @@ from knoi.arrays.backend import Array, Backend
 from knoi.arrays.sparse import dense, empty_rows, is_sparse
 from knoi.engine import even_slices
 from knoi.exceptions import InputError, InputTypeError, ModelFileError, NonFiniteError
-from knoi.kernels import Kernel, Linear, kernel_from_state
+from knoi.kernels import KERNELS, Kernel, Linear, kernel_from_state
 
 MAPS: dict[str, type["FeatureMap"]] = {}
 # Columns of features that a projection computes at a time. Wide enough for BLAS, narrow enough that
@@ -140,13 +140,13 @@ class FeatureMap(Stored, ABC):
 
     @cached_property
     def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return _size(type(self), "d")(self)
+        """Number of input columns, d; those of its first part if the map is made of parts."""
+        return _size(self, "d")
 
     @cached_property
     def rank(self) -> int:
         """Number of features, M."""
-        return _size(type(self), "M")(self)
+        return _size(self, "M")
 
     @property
     def grain(self) -> int:
@@ -188,7 +188,12 @@ class FeatureMap(Stored, ABC):
 
         `prepare`, `block` and `project` do not check: they take rows that were checked when read.
         """
-        check_finite(X)
+        values = X.data if is_sparse(X) else X
+        xp = array_namespace(values)
+        if not bool(xp.all(xp.isfinite(values))):
+            raise NonFiniteError(
+                "the rows to be mapped hold NaN or infinite values. Drop or fill them first."
+            )
         return self.block(self.prepare(X), slice(0, self.rank))
 
     def project(self, X: Array, mean: Array, weights: Array) -> Array:
@@ -264,26 +269,18 @@ def map_from_state(state: Mapping[str, Any]) -> FeatureMap:
     return MAPS[kind].from_state_dict(state)
 
 
-def check_finite(X: Array) -> None:
-    """`NonFiniteError` if X (b, d) holds NaN or infinity."""
-    values = X.data if is_sparse(X) else X
-    xp = array_namespace(values)
-    if not bool(xp.all(xp.isfinite(values))):
-        raise NonFiniteError(
-            "the rows to be mapped hold NaN or infinite values. Drop or fill them first."
-        )
-
-
 K = TypeVar("K", bound=Kernel)
 
 
-def require_kernel(kernel: Kernel, kinds: type[K] | tuple[type[K], ...], needs: str, use: str) -> K:
-    """The kernel if it is one of `kinds`; else `InputTypeError` with the words given."""
+def require_kernel(kernel: Kernel, kinds: type[K] | tuple[type[K], ...], features: str) -> K:
+    """The kernel if it is one of `kinds`; else `InputTypeError` with the names of those."""
     if isinstance(kernel, kinds):
         return kernel
+    *names, last = [repr(name) for name, kind in KERNELS.items() if issubclass(kind, kinds)]
+    wanted = f"{', '.join(names)} or {last}" if names else last
     raise InputTypeError(
-        f"{needs}, not {kernel.name!r}. Use {use}, or a Nystrom approximation, which takes any "
-        "kernel."
+        f"{features} need the kernel {wanted}, not {kernel.name!r}. Change the kernel, or use a "
+        "Nystrom approximation, which takes any kernel."
     )
 
 
@@ -304,34 +301,30 @@ def copy_columns(prepared: Array, columns: slice, out: Array | None) -> Array:
 # ------------------------------------------------------------------ fields: sizes, device, state
 
 
-_MARKS: dict[type, dict[str, Any]] = {}
-
-
 def _marks(cls: type) -> dict[str, Any]:
     """The `ArraySpec` or `Size` of every field; None for a field without one."""
-    if cls not in _MARKS:
-        _MARKS[cls] = {field.name: _mark(field.type) for field in fields(cls)}
-    return _MARKS[cls]
+    return {field.name: _mark(field.type) for field in fields(cls)}
 
 
 def _mark(annotation: Any) -> Any:
     return next(iter(getattr(annotation, "__metadata__", ())), None)
 
 
-@cache
-def _size(cls: type, name: str) -> Callable[[Any], int]:
-    """How to read the dimension "d" or "M" from the fields."""
-    for field, mark in _marks(cls).items():
+def _size(made: Stored, name: str) -> int:
+    """The dimension "d" or "M", read from the fields."""
+    for field, mark in _marks(type(made)).items():
+        value = getattr(made, field)
         if mark == Size(name):
-            return operator.attrgetter(field)
+            return int(value)
         if isinstance(mark, ArraySpec) and not mark.optional:
-            for axis, dimension in enumerate(mark.shape):
+            for dimension, size in zip(mark.shape, value.shape, strict=True):
                 symbol, plus = _parsed(dimension)
                 if symbol == name:
-                    return lambda value, field=field, axis=axis, plus=plus: (  # type: ignore[misc]
-                        int(getattr(value, field).shape[axis]) - plus
-                    )
-    raise NotImplementedError(f"no field of {cls.__name__} has the dimension {name!r}")
+                    return int(size) - plus
+        part = _parts(value)[0]
+        if name == "d" and hasattr(part, "n_cols"):
+            return int(part.n_cols)
+    raise NotImplementedError(f"no field of {type(made).__name__} has the dimension {name!r}")
 
 
 def _parsed(dimension: str) -> tuple[str, int]:

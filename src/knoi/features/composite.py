@@ -23,21 +23,12 @@ from array_api_compat import array_namespace
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import PreparedParts, is_sparse
-from knoi.exceptions import InputError, InputTypeError
+from knoi.exceptions import InputError
 from knoi.features.additive import Additive
-from knoi.features.base import FeatureMap, output
+from knoi.features.base import FeatureMap, output, require_kernel
 from knoi.features.fourier import RandomFourier
 from knoi.features.sketch import CountSketch
-from knoi.kernels import (
-    RBF,
-    AdditiveChi2,
-    Chi2,
-    Kernel,
-    Linear,
-    Matern,
-    ProductKernel,
-    SumKernel,
-)
+from knoi.kernels import RBF, AdditiveChi2, Chi2, Kernel, Linear, Matern, ProductKernel, SumKernel
 
 # Columns of one part in a row, on average over the parts of a concatenated map.
 SEGMENT = 64
@@ -57,11 +48,6 @@ class _PartsMap(FeatureMap):
     def _rows(self) -> PreparedParts:
         """Where each part finds its prepared rows."""
         return PreparedParts.of(self.parts, np.zeros((1, self.n_cols)))
-
-    @property
-    def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return self.parts[0].n_cols
 
     def prepare(self, X: Array) -> Array:
         """What the parts prepare, side by side."""
@@ -309,11 +295,6 @@ class TensorMap(FeatureMap):
         return ProductKernel(tuple(part.kernel for part in self.parts))
 
     @property
-    def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return self.parts[0].n_cols
-
-    @property
     def rank(self) -> int:
         """Number of features, M1 M2."""
         return self.parts[0].rank * self.parts[1].rank
@@ -453,11 +434,6 @@ class Chain(FeatureMap):
             )
 
     @property
-    def n_cols(self) -> int:
-        """Number of input columns, those of the first map."""
-        return self.first.n_cols
-
-    @property
     def rank(self) -> int:
         """Number of features, those of the second map."""
         return self.second.rank
@@ -508,11 +484,7 @@ def fit_chi2(
     kernel is RBF(sqrt(width / 2)) on psi. The error of psi, which has `per_column` features per
     column (an odd number), stays however large the rank is.
     """
-    if not isinstance(kernel, Chi2):
-        raise InputTypeError(
-            f"these features are those of the kernel 'chi2', not of {kernel.name!r}. Use chi2, or "
-            "a map for the kernel."
-        )
+    kernel = require_kernel(kernel, Chi2, "exponential chi2 features")
     if per_column < 1 or per_column % 2 == 0:
         raise InputError(f"per_column={per_column} cannot be used: it must be odd, 1, 3, 5, ...")
     width = kernel.decided_width
@@ -530,11 +502,7 @@ def fit_sketched(
     Both are kernels of Euclidean distance, which the sketch keeps: a squared distance is off by
     sqrt(2 / buckets) of itself, about, whatever the rank.
     """
-    if not isinstance(kernel, RBF | Matern):
-        raise InputTypeError(
-            f"a count sketch keeps Euclidean distances, which the kernel {kernel.name!r} is not "
-            "made of. Use 'rbf' or 'matern'."
-        )
+    require_kernel(kernel, (RBF, Matern), "features of sketched rows")
     first = CountSketch.fit(sample, Linear(), buckets, seed, view)
     second = RandomFourier.fit(all_features(first, sample), kernel, rank, seed, view)
     return Chain(first, second, kernel)

@@ -4,19 +4,19 @@ Frequencies w are independent, orthogonal or quasi-Monte Carlo. They are drawn i
 its own random address: the frequencies of a map are the first of a larger map, on any worker.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
 from knoi.arrays.backend import Array
 from knoi.arrays.fast import cosine
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import column_means, empty_rows, is_sparse, product
+from knoi.arrays.sparse import append_column, column_means, is_sparse, product
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
@@ -63,12 +63,7 @@ class RandomFourier(FeatureMap):
         paired: bool = False,
     ) -> Self:
         """Draw the map for `kernel`; the sample gives the centre and the number of columns only."""
-        kernel = require_kernel(
-            kernel,
-            StationaryKernel,
-            "random Fourier features need a stationary kernel",
-            "'rbf', 'laplacian', 'cauchy' or 'matern'",
-        )
+        kernel = require_kernel(kernel, StationaryKernel, "random Fourier features")
         n_cols = int(sample.shape[1])
         distinct = -(-rank // 2) if paired else rank
         frequency, phase = draw_frequencies(
@@ -108,13 +103,9 @@ class RandomFourier(FeatureMap):
 
         Sparse rows stay sparse, and are not centred: `block` turns their phases instead.
         """
-        if is_sparse(X):
-            one = scipy.sparse.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
-            return scipy.sparse.hstack([X, one], format="csr")
-        rows = empty_rows(X, self.n_cols + 1)
-        rows[:, :-1] = X
-        rows[:, :-1] -= self.centre
-        rows[:, -1] = 1.0
+        rows = append_column(X, 1.0)
+        if not is_sparse(X):
+            rows[:, :-1] -= self.centre
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
@@ -170,24 +161,27 @@ def draw_frequencies(
     )
 
 
+def draw_blocks(
+    m: int, purpose: Purpose, seed: int, view: View
+) -> Iterator[tuple[np.random.Generator, int]]:
+    """The generator of every block that m draws take, and how many of them are still missing."""
+    for block, start in enumerate(range(0, m, DRAW_BLOCK)):
+        yield generator(seed, purpose, view, block), m - start
+
+
 def _independent(
     kernel: StationaryKernel, d: int, m: int, seed: int, view: View
 ) -> NDArray[np.float64]:
     """Independent frequencies, (d, m)."""
-    W = []
-    for block, start in enumerate(range(0, m, DRAW_BLOCK)):
-        draw = generator(seed, Purpose.FREQUENCIES, view, block)
-        W.append(kernel.sample_frequencies(d, DRAW_BLOCK, draw, keep=m - start))
+    draws = draw_blocks(m, Purpose.FREQUENCIES, seed, view)
+    W = [kernel.sample_frequencies(d, DRAW_BLOCK, draw, keep=keep) for draw, keep in draws]
     return np.concatenate(W, axis=1)
 
 
 def _phases(m: int, seed: int, view: View) -> NDArray[np.float64]:
     """Independent phases, uniform in [0, 2 pi), (m,)."""
-    phases = []
-    for block, start in enumerate(range(0, m, DRAW_BLOCK)):
-        turn = generator(seed, Purpose.PHASES, view, block)
-        phases.append(turn.uniform(0, 2 * np.pi, DRAW_BLOCK)[: m - start])
-    return np.concatenate(phases)
+    draws = draw_blocks(m, Purpose.PHASES, seed, view)
+    return np.concatenate([draw.uniform(0, 2 * np.pi, DRAW_BLOCK)[:keep] for draw, keep in draws])
 
 
 def _orthogonal(

@@ -5,6 +5,7 @@ are such products (Kar & Karnick); compact ones are mixtures of many of them (Ha
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -15,16 +16,14 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import dense, inner, is_sparse, product, squared_norms
-from knoi.exceptions import InputError, InputTypeError
-from knoi.features.base import ArraySpec, FeatureMap, Size, Stored, output
+from knoi.arrays.sparse import dense, empty_rows, inner, is_sparse, product, squared_norms
+from knoi.exceptions import InputError
+from knoi.features.base import ArraySpec, FeatureMap, Size, Stored, output, require_kernel
+from knoi.features.fourier import DRAW_BLOCK
 from knoi.kernels import DotProductKernel, Kernel
 
 ExactTerms = Literal["constant", "linear"]
 
-# Products are drawn this many at a time, each block from its own address, and sorted by degree
-# within it.
-DRAW_BLOCK = 1024
 # No series is followed further; in float32 such powers overflow long before.
 HIGHEST_DEGREE = 64
 # Rows looked at to weigh the degrees.
@@ -36,13 +35,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 GROUP = 256
 
 
-def coefficients(kernel: Kernel) -> NDArray[np.float64]:
+def coefficients(kernel: DotProductKernel) -> NDArray[np.float64]:
     """a_0, a_1, ... of a kernel sum_n a_n (x.z / unit^2)^n, up to the last that is not 0."""
-    if not isinstance(kernel, DotProductKernel):
-        raise InputTypeError(
-            f"Maclaurin features need a kernel that is a power series of x.z, not {kernel.name!r}. "
-            "Use 'polynomial' or 'linear', or a Nystrom approximation, which takes any kernel."
-        )
     try:
         a = np.array([kernel.maclaurin(n) for n in range(HIGHEST_DEGREE + 2)])
     except OverflowError:
@@ -90,7 +84,10 @@ def degree_shares(
 
 @dataclass(frozen=True)
 class SignProducts(Stored):
-    """Scaled products of all degrees: together, an estimate of sum_n a_n (x.z)^n."""
+    """Scaled products of all degrees: together, an estimate of sum_n a_n (x.z)^n.
+
+    They are drawn `DRAW_BLOCK` at a time and sorted by degree within a block.
+    """
 
     # Block by block; in a block first factors, second factors, ...
     signs: Annotated[Array, ArraySpec(("d", "factors"), signs=True)]
@@ -190,8 +187,9 @@ class LowDegreeTerms(Stored):
     n_cols: Annotated[int, Size("d")]
 
     @classmethod
-    def split(cls, a: NDArray[np.float64], terms: ExactTerms, d: int) -> tuple[Self, Any]:
+    def split(cls, kernel: DotProductKernel, terms: ExactTerms, d: int) -> tuple[Self, Any]:
         """What is exact, and the coefficients (degrees,) of what is left to products."""
+        a = coefficients(kernel)
         if terms not in get_args(ExactTerms):
             raise InputError(
                 f"exact={terms!r} is not known: wanted one of "
@@ -200,23 +198,20 @@ class LowDegreeTerms(Stored):
         constant = bool(a[0] > 0)
         linear = terms == "linear" and len(a) > 1 and bool(a[1] > 0)
         roots = np.array([math.sqrt(a[0]), math.sqrt(a[1]) if linear else 0.0])
-        left = a.copy()
-        left[0] = 0.0
-        if linear:
-            left[1] = 0.0
-        if not np.any(left):
+        a[: 1 + linear] = 0.0
+        if not np.any(a):
             raise InputError(
                 "exact='linear' leaves nothing to approximate: the kernel is linear. Use "
                 "exact='constant', or no feature map at all."
             )
-        return cls(roots, constant, linear, d), left
+        return cls(roots, constant, linear, d), a
 
     @property
     def count(self) -> int:
         """Number of features."""
         return self.constant + self.linear * self.n_cols
 
-    def sampled(self, rank: int) -> int:
+    def left_of(self, rank: int) -> int:
         """Features of `rank` that are left for products, at least 1."""
         if rank > self.count:
             return rank - self.count
@@ -227,8 +222,6 @@ class LowDegreeTerms(Stored):
 
     def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
         """Exact features start:stop of rows (b, d) in units of the kernel, into `out`."""
-        if start >= stop:
-            return
         skip = 0
         if self.constant and start == 0:
             out[:, 0] = self.roots[0]
@@ -242,20 +235,41 @@ class LowDegreeTerms(Stored):
 class _MaclaurinMap(FeatureMap):
     """What both maps have: products of random signs, then exact terms."""
 
-    kernel: Kernel  # a DotProductKernel
+    kernel: DotProductKernel
     products: SignProducts
     exact: LowDegreeTerms
 
     @property
-    def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return self.exact.n_cols
+    @abstractmethod
+    def sampled(self) -> int:
+        """Features before the exact ones."""
+
+    @abstractmethod
+    def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
+        """Sampled features start:stop of rows (b, d) in units of the kernel, into `out`."""
+
+    @property
+    def rank(self) -> int:
+        """Number of features, M."""
+        return self.sampled + self.exact.count
 
     def prepare(self, X: Array) -> Array:
         """Rows in units of the kernel; raises if k(x, x) overflows for one of them."""
-        assert isinstance(self.kernel, DotProductKernel)
         self.kernel.diag(X)
         return X / self.kernel.unit
+
+    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+        """Sampled features first, then the exact terms."""
+        start, stop, _ = columns.indices(self.rank)
+        out = output(prepared, stop - start, out)
+        E = self.sampled
+        if start < E:
+            last = min(stop, E)
+            self.fill(prepared, start, last, out[:, : last - start])
+        if stop > E:
+            first = max(start, E)
+            self.exact.fill(prepared, first - E, stop - E, out[:, first - start :])
+        return out
 
     def check_state(self) -> None:
         """Products and exact terms take the same columns."""
@@ -293,30 +307,19 @@ class RandomMaclaurin(_MaclaurinMap):
         exact: ExactTerms = "constant",
     ) -> Self:
         """Draw degrees and signs; the sample says how much each degree matters."""
-        a = coefficients(kernel)
-        assert isinstance(kernel, DotProductKernel)
-        terms, left = LowDegreeTerms.split(a, exact, int(sample.shape[1]))
-        scaled = sample / kernel.unit
-        products = SignProducts.draw(left, scaled, terms.sampled(rank), seed, view)
-        return cls(kernel, products, terms)
+        kernel = require_kernel(kernel, DotProductKernel, "Maclaurin features")
+        terms, left = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]))
+        count = terms.left_of(rank)
+        return cls(kernel, SignProducts.draw(left, sample / kernel.unit, count, seed, view), terms)
 
     @property
-    def rank(self) -> int:
-        """Number of features, M."""
-        return self.products.count + self.exact.count
+    def sampled(self) -> int:
+        """Features that are products."""
+        return self.products.count
 
-    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """Products first, then the exact terms."""
-        start, stop, _ = columns.indices(self.rank)
-        out = output(prepared, stop - start, out)
-        E = self.products.count
-        if start < E:
-            last = min(stop, E)
-            self.products.fill(prepared, start, last, out[:, : last - start])
-        if stop > E:
-            first = max(start, E)
-            self.exact.fill(prepared, first - E, stop - E, out[:, first - start :])
-        return out
+    def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
+        """The products themselves."""
+        self.products.fill(rows, start, stop, out)
 
     def scratch_per_row(self) -> int:
         """The prepared row, and one factor of a block."""
@@ -338,6 +341,7 @@ class CompactMaclaurin(_MaclaurinMap):
     """
 
     kind: ClassVar[str] = "compact_maclaurin"
+    grain = GROUP  # a group shares its products
     # Signs: distinct columns of a Hadamard matrix, one row per product of a group.
     mixing: Annotated[Array, ArraySpec(("many", str(GROUP)), signs=True)]
     mixed: Annotated[int, Size("mixed")]  # features that are mixtures
@@ -360,10 +364,9 @@ class CompactMaclaurin(_MaclaurinMap):
                 f"expansion={expansion} cannot be used: it must be a power of two of at least 4, "
                 "for the Hadamard transform. Leave it at 8, or use RandomMaclaurin."
             )
-        a = coefficients(kernel)
-        assert isinstance(kernel, DotProductKernel)
-        terms, left = LowDegreeTerms.split(a, exact, int(sample.shape[1]))
-        mixed = terms.sampled(rank)
+        kernel = require_kernel(kernel, DotProductKernel, "Maclaurin features")
+        terms, left = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]))
+        mixed = terms.left_of(rank)
         many = expansion * GROUP  # whole blocks of products, so that no block is in two groups
         count = -(-mixed // GROUP) * many
         products = SignProducts.draw(left, sample / kernel.unit, count, seed, view)
@@ -373,37 +376,24 @@ class CompactMaclaurin(_MaclaurinMap):
         return cls(kernel, products, terms, H, mixed)
 
     @property
-    def rank(self) -> int:
-        """Number of features, M."""
-        return self.mixed + self.exact.count
+    def sampled(self) -> int:
+        """Features that are mixtures."""
+        return self.mixed
 
-    @property
-    def grain(self) -> int:
-        """A group shares its products."""
-        return GROUP
-
-    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
-        """The products of every group that has some of the columns, mixed; then exact terms."""
-        start, stop, _ = columns.indices(self.rank)
-        out = output(prepared, stop - start, out)
-        last = min(stop, self.mixed)
+    def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
+        """The products of every group that has some of the columns, mixed."""
         many = int(self.mixing.shape[0])
         # Products are scaled for an average of them all; here a group is an average,
         # and the features an average of `mixed` mixtures.
         scale = (self.products.count / (many * self.mixed)) ** 0.5
-        for group in range(start // GROUP, -(-last // GROUP) if last > start else 0):
+        for group in range(start // GROUP, -(-stop // GROUP)):
             first = group * GROUP
-            lo, hi = max(start, first), min(last, first + GROUP)
-            P = output(prepared, many)
-            self.products.fill(prepared, group * many, (group + 1) * many, P)
+            lo, hi = max(start, first), min(stop, first + GROUP)
+            P = empty_rows(rows, many)
+            self.products.fill(rows, group * many, (group + 1) * many, P)
             F = out[:, lo - start : hi - start]
             F[...] = P @ self.mixing[:, lo - first : hi - first]
             F *= scale
-        if stop > self.mixed:
-            begin = max(start, self.mixed)
-            beyond = begin - self.mixed, stop - self.mixed
-            self.exact.fill(prepared, *beyond, out[:, begin - start :])
-        return out
 
     def scratch_per_row(self) -> int:
         """The prepared row, the products of a group and one factor of them, mixtures."""

@@ -76,11 +76,6 @@ class Nystrom(FeatureMap):
         return self.columns.kernel
 
     @property
-    def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return self.columns.n_cols
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """That of the landmarks; P is fitted in float64."""
         return self.columns.dtype

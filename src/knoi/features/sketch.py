@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import empty_rows, is_sparse
-from knoi.exceptions import InputError, InputTypeError
+from knoi.arrays.sparse import append_column, is_sparse
+from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, Size, copy_columns, output, require_kernel
 from knoi.kernels import Kernel, Linear, Polynomial
 
@@ -53,11 +53,7 @@ class CountSketch(FeatureMap):
     @classmethod
     def fit(cls, sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> Self:
         """Draw a bucket and a sign for every column; the sample gives their number only."""
-        if not isinstance(kernel, Linear):
-            raise InputTypeError(
-                "a count sketch keeps inner products, so it needs the kernel 'linear', not "
-                f"{kernel.name!r}. For another kernel, chain its features to a sketch."
-            )
+        require_kernel(kernel, Linear, "count sketches, which keep inner products,")
         d = int(sample.shape[1])
         hashes = np.empty(d, dtype=np.int32)
         for block, start in enumerate(range(0, d, HASHED_COLUMNS)):
@@ -144,9 +140,7 @@ class TensorSketch(FeatureMap):
         sketch_size: int = SKETCH,
     ) -> Self:
         """Draw the hashes; the sample gives the number of columns only."""
-        kernel = require_kernel(
-            kernel, Polynomial, "TensorSketch needs the kernel 'polynomial'", "it"
-        )
+        kernel = require_kernel(kernel, Polynomial, "tensor sketches")
         largest = np.iinfo(np.int16).max
         if not 1 <= sketch_size <= largest:
             raise InputError(
@@ -179,14 +173,7 @@ class TensorSketch(FeatureMap):
     def prepare(self, X: Array) -> Array:
         """Rows over the width, and sqrt(coef0): (b, d + 1). Raises if a power overflows."""
         self.kernel.diag(X)
-        if is_sparse(X):
-            one = scipy.sparse.csr_array(np.full((X.shape[0], 1), self.constant, dtype=X.dtype))
-            return scipy.sparse.hstack([X / self.kernel.decided_width, one], format="csr")
-        rows = empty_rows(X, self.n_cols + 1)
-        rows[:, :-1] = X
-        rows[:, :-1] /= self.kernel.decided_width
-        rows[:, -1] = self.constant
-        return rows
+        return append_column(X / self.kernel.decided_width, self.constant)
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """These columns of every sketch that has some of them."""

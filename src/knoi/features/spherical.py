@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import scipy.optimize
-import scipy.sparse
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import is_sparse, product
+from knoi.arrays.random import Purpose, View
+from knoi.arrays.sparse import append_column, product
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, require_kernel
-from knoi.features.fourier import DRAW_BLOCK, Frequencies, draw_frequencies
+from knoi.features.fourier import DRAW_BLOCK, Frequencies, draw_blocks, draw_frequencies
 from knoi.kernels import RBF, Kernel, Polynomial, SphericalPolynomial
 from knoi.kernels.dot_product import to_sphere
 
@@ -42,6 +41,7 @@ class SphericalFourier(FeatureMap):
     """
 
     kind: ClassVar[str] = "spherical_fourier"
+    features_iid = True  # every feature has a random phase
     kernel: SphericalPolynomial
     # Frequencies W, then that of the axis of zero rows, and the phases b.
     turns: Annotated[Array, ArraySpec(("d + 2", "M"))]
@@ -61,14 +61,9 @@ class SphericalFourier(FeatureMap):
         tolerance: float = TOLERANCE,
     ) -> Self:
         """Fit the spectrum and draw from it; the sample gives the number of columns only."""
-        if isinstance(kernel, Polynomial):
-            kernel = SphericalPolynomial(kernel.degree, kernel.coef0)
-        kernel = require_kernel(
-            kernel,
-            SphericalPolynomial,
-            "spherical Fourier features need the kernel 'spherical_polynomial' or 'polynomial'",
-            "one of these",
-        )
+        kinds = (Polynomial, SphericalPolynomial)
+        given: Any = require_kernel(kernel, kinds, "spherical Fourier features")
+        kernel = SphericalPolynomial(given.degree, given.coef0)
         D = int(sample.shape[1]) + 1
         radii, weights, bias = fit_spectrum(kernel, D)
         if not bias <= tolerance:
@@ -89,19 +84,9 @@ class SphericalFourier(FeatureMap):
         """Frequencies, (d + 1, M), the last row for the axis of zero rows."""
         return self.turns[:-1, :]
 
-    @property
-    def features_iid(self) -> bool:
-        """Every feature has a random phase."""
-        return True
-
     def prepare(self, X: Array) -> Array:
         """Rows at length 1, whether a row is zero, and a one for the phase: (b, d + 2)."""
-        U = to_sphere(X)
-        if is_sparse(U):
-            one = scipy.sparse.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
-            return scipy.sparse.hstack([U, one], format="csr")
-        xp = array_namespace(U)
-        return xp.concat([U, xp.ones_like(U[:, :1])], axis=1)
+        return append_column(to_sphere(X), 1.0)
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """The formula, in place, for these columns."""
@@ -160,9 +145,5 @@ def _draw_radii(
 ) -> NDArray[np.float64]:
     """Radii of `rank` frequencies in proportion to the weights, (rank,)."""
     p = weights / weights.sum()
-    blocks = -(-rank // DRAW_BLOCK)
-    drawn = [
-        generator(seed, Purpose.RADII, view, block).choice(radii, DRAW_BLOCK, p=p)
-        for block in range(blocks)
-    ]
-    return np.concatenate(drawn)[:rank]
+    draws = draw_blocks(rank, Purpose.RADII, seed, view)
+    return np.concatenate([draw.choice(radii, DRAW_BLOCK, p=p) for draw, _ in draws])[:rank]

@@ -14,14 +14,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
-from knoi.arrays.fast import (
-    PAIRED_RUN,
-    can_compile,
-    compiled,
-    cosine,
-    hadamard,
-    hadamard_size,
-)
+from knoi.arrays.fast import PAIRED_RUN, can_compile, compiled, cosine, hadamard, hadamard_size
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError
@@ -53,6 +46,7 @@ class StructuredFourier(FeatureMap):
     """
 
     kind: ClassVar[str] = "structured_fourier"
+    features_iid = True  # every feature has a random phase
     kernel: StationaryKernel
     rank_: Annotated[int, Size("M")]
     paired: bool
@@ -80,12 +74,7 @@ class StructuredFourier(FeatureMap):
         paired: bool = True,
     ) -> Self:
         """Draw the map for `kernel`; the sample gives the centre and the number of columns only."""
-        kernel = require_kernel(
-            kernel,
-            StationaryKernel,
-            "random Fourier features need a stationary kernel",
-            "'rbf' or 'matern'",
-        )
+        kernel = require_kernel(kernel, StationaryKernel, f"{construction!r} features")
         if not kernel.isotropic:
             raise InputError(
                 f"{construction!r} features need an isotropic kernel: the spectral measure of the "
@@ -122,11 +111,6 @@ class StructuredFourier(FeatureMap):
     def drawn(self) -> int:
         """Frequencies of all blocks."""
         return -(-self.rank_ // self.grain) * self.size
-
-    @property
-    def features_iid(self) -> bool:
-        """Every feature has a random phase."""
-        return True
 
     @property
     def W(self) -> Array:

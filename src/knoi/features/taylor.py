@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 from knoi.arrays.random import View
-from knoi.arrays.sparse import empty_rows, is_sparse
+from knoi.arrays.sparse import empty_rows, is_sparse, row_of_stored, with_data
 from knoi.engine import even_slices
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, output, require_kernel
@@ -58,7 +58,7 @@ class Taylor(FeatureMap):
 
         The centre is the mean of a dense sample; 0 for a sparse one, whose rows would become dense.
         """
-        kernel = require_kernel(kernel, RBF, "Taylor features need the kernel 'rbf'", "it")
+        kernel = require_kernel(kernel, RBF, "Taylor features")
         d = int(sample.shape[1])
         if rank < d + 1:
             raise InputError(
@@ -166,7 +166,7 @@ class Taylor(FeatureMap):
             else:
                 values = X.data / self.kernel.decided_width
                 values *= values
-                squares[:] = scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape).sum(1)
+                squares[:] = with_data(X, values).sum(1)
             factor = np.exp(-0.5 * squares)
         starts = X.indptr[:-1]
         data, indices = np.insert(X.data, starts, factor), np.insert(X.indices + 1, starts, 0)
@@ -268,8 +268,7 @@ def _scatter(X: scipy.sparse.csr_array, columns: slice, out: NDArray[Any]) -> No
     """Some columns of sparse rows, dense, into `out`; SciPy's slices take ten times as long."""
     out[...] = 0.0
     inside = (X.indices >= columns.start) & (X.indices < columns.stop)
-    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    out[row[inside], X.indices[inside] - columns.start] = X.data[inside]
+    out[row_of_stored(X)[inside], X.indices[inside] - columns.start] = X.data[inside]
 
 
 def _row_slices(n: int, width: int) -> list[slice]:

@@ -1,8 +1,9 @@
 """Kernels of inner products and angles: linear, polynomial, spherical polynomial, arc-cosine."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -17,21 +18,22 @@ from knoi.kernels.base import Kernel, WidthKernel, register
 from knoi.kernels.distances import rescale, row_blocks, squared_euclidean
 
 
-@runtime_checkable
-class DotProductKernel(Protocol):
+class DotProductKernel(Kernel):
     """A kernel that is a power series of x.z: k = sum_n a_n (x.z / unit^2)^n, all a_n >= 0."""
 
     @property
+    @abstractmethod
     def unit(self) -> float:
         """The length of x and z that counts as 1."""
 
+    @abstractmethod
     def maclaurin(self, n: int) -> float:
         """The coefficient a_n."""
 
 
 @register
 @dataclass(frozen=True)
-class Linear(Kernel):
+class Linear(DotProductKernel):
     """x.z."""
 
     name: ClassVar[str] = "linear"
@@ -57,7 +59,7 @@ class Linear(Kernel):
 
 @register
 @dataclass(frozen=True)
-class Polynomial(WidthKernel):
+class Polynomial(WidthKernel, DotProductKernel):
     """(x.z / width^2 + coef0)^degree.
 
     Parameters
