@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from knoi import KNOI, FourierCCA
 from knoi.arrays.backend import numpy_backend
@@ -187,6 +188,8 @@ def test_the_budget_holds(solver, budget, kept, monkeypatch):
         3, rank=1100, batch_size=2000, epochs=2, width=3.0, random_state=0, n_jobs=1,
         memory_budget=budget, **solver,
     )  # fmt: skip
+    clone(model).set_params(rank=100, batch_size=50).fit(X[:100], Y[:100])  # compiles functions
+    plans.clear()
     with traced() as peak:
         model.fit(X, Y)
     assert [plan.keep_features for plan in plans] == [kept]
