@@ -1,12 +1,24 @@
+"""Workers and their BLAS threads, sizes in bytes, chunks that fit a memory budget."""
+
 import operator
 import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from knoi.engine import Serial, Threads, worker_count
-from knoi.exceptions import InputError
+from knoi.engine import (
+    Serial,
+    Threads,
+    even_slices,
+    format_bytes,
+    parse_bytes,
+    rows_that_fit,
+    worker_count,
+)
+from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
 
 
 def blas_threads():
@@ -51,12 +63,7 @@ def test_blas_has_one_thread_per_worker_and_its_limits_are_restored():
         assert blas_threads() == {3}
 
 
-def test_the_blas_limit_is_never_raised():
-    with threadpool_limits(1, "blas"), Threads(3):
-        assert blas_threads() == {1}
-
-
-def test_the_lowest_limit_of_several_blas_libraries_counts():
+def test_the_lowest_limit_of_several_blas_libraries_is_never_raised():
     import scipy.linalg  # noqa: F401 - loads a second BLAS
 
     pools = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -71,3 +78,45 @@ def test_worker_counts():
     assert worker_count(None) == worker_count(-1) >= 1
     with pytest.raises(InputError, match=r"n_jobs=0: wanted None"):
         worker_count(0)
+
+
+def test_sizes_in_bytes():
+    sizes = {"4GiB": 4 * 2**30, "500 MB": 500_000_000, "1.5kib": 1536, "7": 7, 10**9: 10**9}
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    assert [format_bytes(s) for s in (12, 2048, 3 * 2**40)] == ["12 bytes", "2.0 KiB", "3.0 TiB"]
+
+
+@pytest.mark.parametrize("bad", ["4 giraffes", "", "-1GB", "0GB", -5, float("nan"), True])
+def test_what_is_not_a_size_raises(bad):
+    error, wanted = (
+        (InputTypeError, "None, bytes, or a string") if bad is True else (InputError, "")
+    )
+    with pytest.raises(error, match=rf"^memory_budget=.*wanted {wanted}"):
+        parse_bytes(bad)
+
+
+@given(total=st.integers(0, 500), largest=st.integers(1, 600))
+def test_even_slices_cover_everything_once(total, largest):
+    slices = even_slices(total, largest)
+    assert [i for s in slices for i in range(s.start, s.stop)] == list(range(total))
+    sizes = [s.stop - s.start for s in slices]
+    assert max(sizes) <= largest
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    budget=st.integers(1, 10**9),
+    fixed=st.integers(0, 10**8),
+    per_row=st.integers(1, 10**6),
+    n_rows=st.integers(1, 10**6),
+)
+def test_a_chunk_fits_the_budget_or_raises(budget, fixed, per_row, n_rows):
+    job = {"fixed": fixed, "per_row": per_row, "n_rows": n_rows, "purpose": "it", "remedy": "Rest."}
+    if fixed + min(64, n_rows) * per_row > budget:
+        expected = r"^it needs at least [\d.]+ \w+ but memory_budget is [\d.]+ \w+\. Rest\.$"
+        with pytest.raises(MemoryBudgetError, match=expected):
+            rows_that_fit(budget, **job)
+    else:
+        rows = rows_that_fit(budget, **job)
+        assert 1 <= rows <= n_rows
+        assert fixed + rows * per_row <= budget

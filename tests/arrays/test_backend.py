@@ -1,8 +1,23 @@
-"""Memory, as the operating system reports it."""
+"""Memory as the operating system reports it; triangular solves, whitening and leading SVD."""
 
 import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from knoi.arrays.backend import available_ram, peak_memory
+from knoi.arrays.backend import (
+    SOLVE_BLOCK,
+    available_ram,
+    numpy_backend,
+    peak_memory,
+    solve_lower,
+    top_svd,
+    whitener,
+)
+
+EPS = float(np.finfo(np.float64).eps)
+NUMPY = numpy_backend()
 
 
 def test_peak_memory_includes_what_was_held():
@@ -22,3 +37,122 @@ def test_memory_without_proc(monkeypatch):
     monkeypatch.setattr("builtins.open", missing)
     assert peak_memory() >= 0.5 * before
     assert available_ram() > 2**26
+
+
+class TestSolveLower:
+    """Triangular systems in blocks against SciPy's solution in one piece."""
+
+    @staticmethod
+    def system(M, columns, dtype=np.float64, seed=0):
+        rng = np.random.default_rng(seed)
+        C = rng.standard_normal((M, M)) / np.sqrt(M)
+        C[np.arange(M), np.arange(M)] = rng.uniform(1.0, 3.0, M)
+        return C.astype(dtype), rng.standard_normal((M, columns)).astype(dtype)
+
+    @pytest.mark.parametrize("transposed", [False, True])
+    @settings(max_examples=40, deadline=None)
+    @given(
+        M=st.integers(1, 3 * SOLVE_BLOCK + 5),
+        columns=st.integers(0, 9),
+        order=st.sampled_from("CF"),
+        seed=st.integers(0, 9),
+    )
+    def test_agrees_with_scipy(self, transposed, M, columns, order, seed):
+        C, B = self.system(M, columns, seed=seed)
+        whole = np.tril(C)
+        X = solve_lower(np.asarray(C, order=order), B, NUMPY, transposed=transposed)
+        np.testing.assert_allclose((whole.T if transposed else whole) @ X, B, atol=1e-9)
+        expected = scipy.linalg.solve_triangular(whole, B, lower=True, trans=int(transposed))
+        atol = 1e-8 * np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(X, expected, rtol=1e-8, atol=atol)
+
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_keeps_float32_and_reads_only_the_lower_triangle(self, transposed):
+        C, B = self.system(2 * SOLVE_BLOCK + 3, 4, np.float32)
+        X = solve_lower(C, B, NUMPY, transposed=transposed)
+        assert X.dtype == np.float32
+        C[np.triu_indices(len(C), 1)] = np.nan
+        for one in (C, B):
+            one.setflags(write=False)
+        np.testing.assert_array_equal(solve_lower(C, B, NUMPY, transposed=transposed), X)
+
+    def test_scipy_solves_only_the_diagonal_blocks(self, monkeypatch):
+        """Its solver holds the GIL, which all threads need."""
+        sizes = []
+        real = scipy.linalg.solve_triangular
+        monkeypatch.setattr(
+            scipy.linalg,
+            "solve_triangular",
+            lambda C, *rest, **options: sizes.append(len(C)) or real(C, *rest, **options),
+        )
+        C, B = self.system(3 * SOLVE_BLOCK + 7, 2)
+        solve_lower(C, B, NUMPY)
+        assert sizes == [SOLVE_BLOCK, SOLVE_BLOCK, SOLVE_BLOCK, 7]
+
+
+class TestWhitener:
+    @pytest.mark.parametrize("r", [0.0, 1e-6, 0.5])
+    def test_whitens(self, backend, r):
+        A = np.random.default_rng(0).standard_normal((50, 8))
+        S = A.T @ A / 50
+        W = whitener(backend.asarray(S.copy()), r, EPS, backend)
+        weights = backend.to_numpy(W.unwhiten(backend.asarray(np.eye(W.rank))))
+        np.testing.assert_allclose(weights.T @ (S + r * np.eye(8)) @ weights, np.eye(8), atol=1e-10)
+        whitened = backend.to_numpy(W.whiten(backend.asarray(S.copy())))
+        np.testing.assert_allclose(whitened, weights.T @ S, atol=1e-10)
+
+    @pytest.mark.parametrize("scale", [1e-24, 1.0, 1e24])
+    def test_drops_directions_without_variance(self, backend, scale):
+        A = np.random.default_rng(1).standard_normal((60, 5))
+        A = np.column_stack([A, A[:, 0], A[:, 1] + A[:, 2], np.zeros(60)])
+        S = A.T @ A / 60 * scale
+        W = whitener(backend.asarray(S.copy()), 0.0, EPS, backend)
+        assert W.rank == 5
+        weights = backend.to_numpy(W.unwhiten(backend.asarray(np.eye(5))))
+        np.testing.assert_allclose(weights.T @ S @ weights, np.eye(5), atol=1e-9)
+
+    def test_keeps_a_column_of_tiny_numbers(self, backend):
+        A = np.random.default_rng(2).standard_normal((60, 4)) * [1e12, 1.0, 1e-12, 1e3]
+        assert whitener(backend.asarray(A.T @ A / 60), 0.0, EPS, backend).rank == 4
+
+
+class TestTopSVD:
+    @staticmethod
+    def triplets(T, k, backend):
+        """Check that they are the leading triplets, and return them."""
+        U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), k, backend))
+        expected = np.linalg.svd(T, compute_uv=False)[:k]
+        np.testing.assert_allclose(s, expected, rtol=1e-10, atol=1e-12 * expected[0])
+        np.testing.assert_allclose(T @ V, U * s, atol=1e-8 * s[0])
+        return U, s, V
+
+    @pytest.mark.parametrize(("shape", "k"), [((30, 20), 5), ((400, 300), 6), ((250, 500), 10)])
+    def test_is_the_svd(self, backend, shape, k):
+        T = np.random.default_rng(3).standard_normal(shape)
+        for vectors in self.triplets(T, k, backend)[::2]:
+            np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-10)
+
+    def test_resolves_nearly_equal_singular_values(self, backend):
+        rng = np.random.default_rng(4)
+        left, right = (np.linalg.qr(rng.standard_normal((300, 300)))[0] for _ in range(2))
+        s = np.concatenate([np.ones(5), np.full(20, 0.999), np.linspace(0.9, 0, 275)])
+        self.triplets((left * s) @ right.T, 10, backend)
+
+    def test_of_a_matrix_of_low_rank_has_no_nan(self, backend):
+        rng = np.random.default_rng(5)
+        T = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 200))
+        U, s, V = self.triplets(T, 4, backend)
+        np.testing.assert_allclose(V.T @ V, np.eye(4), atol=1e-10)
+        np.testing.assert_allclose(U * s @ V.T, T, atol=1e-10 * s[0])
+
+    @pytest.mark.parametrize("scale", [0.0, 1e-300, 1e-170])
+    def test_of_a_tiny_matrix(self, backend, scale):
+        T = np.random.default_rng(6).standard_normal((100, 80)) * scale
+        U, _, V = self.triplets(T, 3, backend)
+        assert (U.shape, V.shape) == ((100, 3), (80, 3))
+
+    def test_where_all_singular_values_are_equal(self, backend):
+        T = np.eye(133) * 1e-9
+        T[5, 7] = 1e-20
+        U, s, V = self.triplets(T, 2, backend)
+        np.testing.assert_allclose(T @ V, U * s, atol=1e-20)

@@ -31,13 +31,9 @@ def test_exponential(path, dtype):
     expected = np.exp(F.astype(np.float64))
     assert fast.exponential(F) is F
     np.testing.assert_allclose(F, expected, rtol=1e-6 if dtype == np.float32 else 1e-14)
-
-
-def test_exponential_of_very_negative_numbers_is_zero(path):
-    F = np.array([[-88.0, -1e3, -3e38, -np.inf, 0.0, -0.0]], dtype=np.float32)
-    fast.exponential(F)
-    assert (F[0, :4] < 1e-37).all()
-    np.testing.assert_array_equal(F[0, 1:], [0, 0, 0, 1, 1])
+    tails = fast.exponential(np.array([[-88.0, -1e3, -3e38, -np.inf, 0.0, -0.0]], dtype=np.float32))
+    assert (tails[0, :4] < 1e-37).all()
+    np.testing.assert_array_equal(tails[0, 1:], [0, 0, 0, 1, 1])
 
 
 def test_only_the_given_part_of_a_larger_array_changes(path):
@@ -49,17 +45,14 @@ def test_only_the_given_part_of_a_larger_array_changes(path):
     assert (whole[~inside] == 0.25).all()
 
 
-def test_column_major_arrays(path):
+def test_column_major_empty_and_single_entries(path):
     F = np.asfortranarray(np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3))
     expected = np.cos(2 * np.pi * F)
     np.testing.assert_allclose(fast.cosine(F, 1.0), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
-def test_empty_and_single_entries(path, shape):
-    F = np.zeros(shape, dtype=np.float32)
-    assert fast.exponential(fast.cosine(F, 2.0)).shape == shape
-    np.testing.assert_allclose(F, np.full(shape, np.exp(2.0)), rtol=1e-6)
+    for shape in ((0, 4), (4, 0), (1, 1)):
+        F = np.zeros(shape, dtype=np.float32)
+        assert fast.exponential(fast.cosine(F, 2.0)).shape == shape
+        np.testing.assert_allclose(F, np.full(shape, np.exp(2.0)), rtol=1e-6)
 
 
 class TestHadamard:
