@@ -1,14 +1,12 @@
 """Correlation measures against textbook covariance algebra, and their invariances."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knoi.exceptions import InputError, InputTypeError, NonFiniteError
 from knoi.metrics import canonical_correlations, component_correlations, total_correlation
 from knoi.metrics.correlation import _scaled
 
@@ -168,71 +166,3 @@ def test_fit_on_aligns_by_the_training_projections():
     score = total_correlation(*test, "fitted", fit_on=train)
     assert score == pytest.approx(naive_fitted(*train, *test), abs=1e-9)
     assert score < total_correlation(*test)
-
-
-Z = np.arange(6.0).reshape(3, 2)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: total_correlation(Z, Z, "best"),
-            InputError,
-            "measure='best': wanted one of 'refit', 'fitted'.",
-        ),
-        (
-            lambda: total_correlation(Z, Z, fit_on=(Z, Z)),
-            InputError,
-            'fit_on was given with measure="refit", which fits on the projections it scores. '
-            'Leave fit_on out, or pass measure="fitted".',
-        ),
-        (
-            lambda: canonical_correlations(Z, Z[:2]),
-            InputError,
-            "Zx has 3 rows but Zy has 2: the views are paired row by row. Drop the unpaired rows.",
-        ),
-        (
-            lambda: canonical_correlations(Z[0], Z),
-            InputError,
-            "Zx has shape (2,): wanted 2-D, one row per sample and one column per component. "
-            "A single component is reshaped with Z[:, None].",
-        ),
-        (
-            lambda: canonical_correlations(Z[:1], Z[:1]),
-            InputError,
-            "Zx has 1 row: at least 2 are needed. Pass more samples.",
-        ),
-        (
-            lambda: canonical_correlations(Z[:, :0], Z),
-            InputError,
-            "Zx has no columns: at least one component is needed.",
-        ),
-        (
-            lambda: canonical_correlations(Z, np.where(Z == 3, np.nan, Z)),
-            NonFiniteError,
-            "Zy holds nan at row 1, column 1: every value must be finite. Drop that row from both "
-            "views, or find out where it comes from.",
-        ),
-        (
-            lambda: canonical_correlations(Z, Z * 1j),
-            InputTypeError,
-            "Zy has dtype complex128: projections are real numbers. "
-            "Pass a 2-D array of float32 or float64.",
-        ),
-        (
-            lambda: total_correlation(Z, Z, "fitted", fit_on=(Z[:, :1], Z)),
-            InputError,
-            "Zx has 2 columns but fit_on[0] has 1: component j of one is compared with component "
-            "j of the other. Pass the same number of components.",
-        ),
-    ],
-)
-def test_bad_input_is_explained(call, error, message):
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        call()
-
-
-def test_ragged_input_is_explained():
-    with pytest.raises(InputTypeError, match="Zx cannot be read as an array"):
-        canonical_correlations([[1.0, 2.0], [3.0]], Z)

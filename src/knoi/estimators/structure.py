@@ -238,8 +238,9 @@ class StructureMixin:
                 Z = np.empty((n, 2 * L))
                 engine.map(project, even_slices(n, PIECE_ROWS), chunks, Z)
                 moments.add(Z, tuple(chunks[view] for view in kept))
-        columns = dict(zip(kept, moments.variables(pairs.dtype), strict=True))
-        return Structure(moments.variates(), columns.get(View.X), columns.get(View.Y))
+        variates, variables = moments.finish(pairs.dtype)
+        columns = dict(zip(kept, variables, strict=True))
+        return Structure(variates, columns.get(View.X), columns.get(View.Y))
 
     def _checked_variates(self, Z: Any, name: str) -> NDArray[Any]:
         checked = projection_matrix(Z, name)

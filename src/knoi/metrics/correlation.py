@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.checks import one_of
-from knoi.exceptions import InputError, InputTypeError, NonFiniteError
+from knoi.data.source import check_finite
+from knoi.exceptions import InputError, InputTypeError
 
 Float64 = NDArray[np.float64]
 Measure = Literal["refit", "fitted"]
@@ -22,8 +23,6 @@ Measure = Literal["refit", "fitted"]
 # Rows per block: 2048 x 2 L doubles stay in cache, which makes the QR 3x faster than one of all
 # rows.
 _BLOCK_ROWS = 2048
-# Rows per block of the check for finite values, so that the mask stays small next to a large Z.
-_CHECKED_ROWS = 65_536
 
 
 def canonical_correlations(Zx: Any, Zy: Any) -> Float64:
@@ -228,9 +227,9 @@ def _varies(sum_of_squares: Float64, Z: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.sqrt(sum_of_squares / len(Z)) > _resolution(Z, 1))
 
 
-def row_blocks(n: int) -> Iterator[slice]:
-    """Consecutive slices of at most 2048 rows that cover `n` rows."""
-    return (slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS))
+def row_blocks(n: int, size: int = _BLOCK_ROWS) -> Iterator[slice]:
+    """Consecutive slices of at most `size` rows that cover `n` rows."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def projection_matrix(values: Any, name: str, *, min_rows: int = 1) -> NDArray[Any]:
@@ -241,28 +240,16 @@ def projection_matrix(values: Any, name: str, *, min_rows: int = 1) -> NDArray[A
         raise InputTypeError(
             f"{name} cannot be read as an array ({error}). Pass a 2-D array of numbers."
         ) from error
-    if Z.dtype.kind not in "biuf":
-        raise InputTypeError(
-            f"{name} has dtype {Z.dtype}: projections are real numbers. "
-            "Pass a 2-D array of float32 or float64."
-        )
-    if Z.ndim != 2:
+    if Z.dtype.kind not in "biuf" or Z.ndim != 2 or len(Z) < min_rows or Z.shape[1] == 0:
         raise InputError(
-            f"{name} has shape {Z.shape}: wanted 2-D, one row per sample and one column per "
-            "component. A single component is reshaped with Z[:, None]."
+            f"{name} has shape {Z.shape} and dtype {Z.dtype}: wanted a 2-D array of real numbers, "
+            f"with {min_rows} or more rows (samples) and one column per component. A single "
+            "component is reshaped with Z[:, None]."
         )
-    n, L = Z.shape
-    if n < min_rows:
-        raise InputError(
-            f"{name} has {n} row{'' if n == 1 else 's'}: at least {min_rows} are needed. "
-            "Pass more samples."
-        )
-    if L == 0:
-        raise InputError(f"{name} has no columns: at least one component is needed.")
     if Z.dtype.itemsize > 8:  # long double: the metrics work in float64
         Z = Z.astype(np.float64)
     if Z.dtype.kind == "f":
-        _check_finite(Z, name)
+        check_finite(Z, name, 0, None)
     return Z
 
 
@@ -289,15 +276,3 @@ def check_same_width(A: NDArray[Any], B: NDArray[Any], names: tuple[str, str]) -
             f"{names[0]} has {A.shape[1]} columns but {names[1]} has {B.shape[1]}: component j of "
             "one is compared with component j of the other. Pass the same number of components."
         )
-
-
-def _check_finite(Z: NDArray[Any], name: str) -> None:
-    for start in range(0, len(Z), _CHECKED_ROWS):
-        bad = ~np.isfinite(Z[start : start + _CHECKED_ROWS])
-        if bad.any():
-            row, column = (int(at[0]) for at in np.nonzero(bad))
-            raise NonFiniteError(
-                f"{name} holds {Z[start + row, column]} at row {start + row}, column {column}: "
-                "every value must be finite. Drop that row from both views, or find out where "
-                "it comes from."
-            )

@@ -1,6 +1,5 @@
 """Permutation test: held-out correlations against those of the same rows paired at random."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 
 from knoi.arrays.random import Purpose, generator, seed_from
 from knoi.checks import integer
-from knoi.metrics.correlation import paired_projections, unit_columns
+from knoi.metrics.correlation import paired_projections, row_blocks, unit_columns
 
 Float64 = NDArray[np.float64]
 
@@ -94,7 +93,10 @@ def permutation_test(
     observed = (A * B).sum(axis=0)
     total = float(_singular(Wx.T @ (A.T @ B) @ Wy))
     null, totals = np.empty((n_permutations, A.shape[1])), np.empty(n_permutations)
-    for part, orders in _shuffles(n_permutations, A.shape, seed_from(random_state)):
+    seed = seed_from(random_state)
+    for part in row_blocks(n_permutations, max(1, _NUMBERS_AT_A_TIME // A.size)):
+        drawn = (generator(seed, Purpose.PERMUTATION, k) for k in range(part.start, part.stop))
+        orders = np.stack([one.permutation(len(A)) for one in drawn])  # (shuffles, n)
         C = A.T @ B[orders]  # (shuffles, L, L); shuffling leaves columns centred and orthonormal
         null[part] = np.abs(np.diagonal(C, axis1=1, axis2=2))
         totals[part] = _singular(Wx.T @ C @ Wy)
@@ -110,18 +112,6 @@ def permutation_test(
         total_null_quantiles=np.quantile(totals, NULL_LEVELS),
         n_permutations=n_permutations,
     )
-
-
-def _shuffles(
-    n_permutations: int, shape: tuple[int, ...], seed: int
-) -> Iterator[tuple[slice, NDArray[np.intp]]]:
-    """Orders of the rows, (some, n) at a time, and which of all they are."""
-    n, L = shape
-    some = max(1, _NUMBERS_AT_A_TIME // (n * L))
-    for start in range(0, n_permutations, some):
-        part = slice(start, min(start + some, n_permutations))
-        drawn = (generator(seed, Purpose.PERMUTATION, k) for k in range(part.start, part.stop))
-        yield part, np.stack([one.permutation(n) for one in drawn])
 
 
 def _singular(C: Float64) -> Any:

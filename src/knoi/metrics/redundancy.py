@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array, power_of_two
@@ -48,11 +47,6 @@ class Variates:
     deviation: Float64  # (K,)
     correlations: Float64  # (K, K); rows of variates that do not vary are 0
 
-    def standardise(self, Z: NDArray[Any], which: slice) -> Float64:
-        """Z (n, L), values of some of the variates, scaled to mean 0 and deviation 1."""
-        deviation = _or_infinity(self.deviation[which])
-        return np.asarray((Z - self.mean[which]) / deviation, dtype=np.float64)
-
     def inverse(self, which: slice) -> Float64:
         """Pseudoinverse of the correlations among some of the variates."""
         R = self.correlations[which, which]
@@ -77,7 +71,7 @@ class Variables:
     ) -> NDArray[Any]:
         """Least-squares prediction of the columns from some of the variates, (n, d)."""
         B = variates.inverse(which) @ self.covariances[:, which].T  # (L, d)
-        standard = variates.standardise(Z, which)
+        standard = (Z - variates.mean[which]) / _or_infinity(variates.deviation[which])
         predicted = np.empty((len(Z), len(self.mean)), dtype=dtype)
         for rows in row_blocks(len(Z)):
             predicted[rows] = standard[rows] @ B + self.mean
@@ -98,13 +92,6 @@ class JointMoments:
 
     Each chunk is centred by its own mean, so that an offset of the data costs no precision, and
     scaled by the largest value of the first chunk, so that no square over- or underflows.
-
-    Parameters
-    ----------
-    n_columns : tuple of int
-        Columns of each view.
-    n_variates : int
-        K.
     """
 
     def __init__(self, n_columns: tuple[int, ...], n_variates: int) -> None:
@@ -133,23 +120,19 @@ class JointMoments:
                 Sxz += np.outer(weight * dx, dz)
         self._n += b
 
-    def variates(self) -> Variates:
-        """Moments of the variates so far."""
+    def finish(self, dtype: DTypeLike = np.float64) -> tuple[Variates, tuple[Variables, ...]]:
+        """Moments of the variates and of each view; call it once, sums are scaled in place."""
         deviation = self._z.deviation(self._n)
-        per = 1.0 / _or_infinity(deviation)
+        per = 1.0 / _or_infinity(deviation)  # (K,)
         correlations = np.clip(self._Szz / self._n * np.outer(per, per), -1.0, 1.0)
         scale = self._z.scale
-        return Variates(self._z.mean * scale, deviation * scale, correlations)
-
-    def variables(self, dtype: DTypeLike = np.float64) -> tuple[Variables, ...]:
-        """Moments of the columns of each view; call it once, the sums are scaled in place."""
-        per = 1.0 / (self._n * _or_infinity(self._z.deviation(self._n)))  # (K,)
-        found = []
+        variates = Variates(self._z.mean * scale, deviation * scale, correlations)
+        views = []
         for columns, Sxz in zip(self._views, self._Sxz, strict=True):
-            Sxz *= per * columns.scale
+            Sxz *= per / self._n * columns.scale
             parts = columns.mean * columns.scale, columns.deviation(self._n) * columns.scale, Sxz
-            found.append(Variables(*(part.astype(dtype, copy=False) for part in parts)))
-        return tuple(found)
+            views.append(Variables(*(part.astype(dtype, copy=False) for part in parts)))
+        return variates, tuple(views)
 
 
 class _Columns:
@@ -173,7 +156,11 @@ class _Columns:
         if is_sparse(X):
             Xc = with_data(X, scaled)
             mean = column_means(Xc)
-            squares = _centred_squares(Xc, mean)
+            n_stored = np.bincount(Xc.indices, minlength=len(mean))
+            off = Xc.data - mean[Xc.indices]
+            # Zeros that are not stored, and then what is.
+            squares = (b - n_stored) * mean * mean
+            squares += np.bincount(Xc.indices, weights=off * off, minlength=len(mean))
         else:
             mean = scaled.mean(axis=0)
             Xc = scaled
@@ -220,17 +207,8 @@ def redundancy(X: Any, Z: Any) -> Redundancy:
     moments = JointMoments((X.shape[1],), Z.shape[1])
     for rows in row_blocks(len(X)):
         moments.add(Z[rows], (X[rows],))
-    variates = moments.variates()
-    (variables,) = moments.variables()
+    variates, (variables,) = moments.finish()
     return variables.redundancy(variates, slice(None))
-
-
-def _centred_squares(X: scipy.sparse.csr_array, mean: Float64) -> Float64:
-    """Sum over the rows of (x - mean)^2, column by column."""
-    d = len(mean)
-    off = X.data - mean[X.indices]
-    stored = np.bincount(X.indices, weights=off * off, minlength=d)
-    return np.asarray(stored + (X.shape[0] - np.bincount(X.indices, minlength=d)) * mean * mean)
 
 
 def _or_infinity(deviation: NDArray[Any]) -> NDArray[Any]:

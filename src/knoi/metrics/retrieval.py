@@ -4,7 +4,7 @@ Equal similarities are counted as if their order were drawn at random, in expect
 that maps everything to one point scores exactly at chance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,12 @@ from scipy.special import digamma
 from knoi.arrays.backend import power_of_two
 from knoi.checks import integer, is_integer, one_of
 from knoi.exceptions import InputError, MemoryBudgetError
-from knoi.metrics.correlation import check_same_width, paired_projections, projection_matrix
+from knoi.metrics.correlation import (
+    check_same_width,
+    paired_projections,
+    projection_matrix,
+    row_blocks,
+)
 
 Float64 = NDArray[np.float64]
 Direction = Literal["x_to_y", "y_to_x"]
@@ -79,11 +84,11 @@ def cross_view_retrieval(
     RetrievalScores
         Where similarities tie, expectations over a random order of the tied rows.
     """
-    ks = _checked_depths(ks)
+    if not all(is_integer(k) and k >= 1 for k in ks):
+        raise InputError(f"ks={ks!r}: wanted whole numbers of at least 1, e.g. (1, 5, 10).")
     better, tied = _partner_rivals(Zx, Zy, similarity, direction, block_bytes)
-    n = len(better)
     # The partner's rank is uniform on better + 1 .. better + tied + 1.
-    recall = {k: float(np.clip((k - better) / (tied + 1), 0.0, 1.0).mean()) for k in ks}
+    recall = {k: float(np.clip((k - better) / (tied + 1), 0.0, 1.0).mean()) for k in map(int, ks)}
     reciprocal = 1.0 / (better + 1.0)
     several = tied > 0
     first, last = better[several] + 1, better[several] + tied[several] + 1
@@ -92,7 +97,7 @@ def cross_view_retrieval(
         recall=recall,
         mean_reciprocal_rank=float(reciprocal.mean()),
         median_rank=float(np.median(better + 1 + tied / 2)),
-        n_queries=n,
+        n_queries=len(better),
     )
 
 
@@ -176,7 +181,7 @@ def top_matches(
 
     indices = np.empty((n, k), dtype=np.int64)
     similarities = np.empty((n, k))
-    for at in _slices(n, rows):
+    for at in row_blocks(n, rows):
         Q = comparison.query_rows(at)
         chosen = _best_candidates(comparison, Q, k, columns)  # (b, k)
         near = comparison.similarities(Q, comparison.gallery_rows(chosen))
@@ -226,10 +231,9 @@ class _Comparison:
         if self.similarity == "cosine":
             # First by the largest value, so that no square over- or underflows. A zero vector stays
             # zero: it is similar to nothing.
-            for size in (_largest, _norm):
-                length = size(A)
-                length[length == 0.0] = 1.0
-                A /= length
+            for order in (np.inf, 2):
+                length = np.linalg.norm(A, order, axis=-1, keepdims=True)
+                A /= np.where(length == 0.0, 1.0, length)
         return A
 
     def scores(self, Q: Float64, G: Float64) -> Float64:
@@ -243,7 +247,7 @@ class _Comparison:
     def partner_scores(self, Q: Float64, G: Float64) -> tuple[Float64, Float64]:
         """Score of each query with its partner in G, and how far rounding may move ties apart."""
         own = np.einsum("ij,ij->i", Q, G)
-        q, g = _norm(Q)[:, 0], _norm(G)[:, 0]
+        q, g = np.linalg.norm(Q, axis=1), np.linalg.norm(G, axis=1)
         rounding = (self.n_dims + 4) * np.finfo(np.float64).eps
         if self.similarity == "euclidean":
             # No row as near to q as its partner is longer than this:
@@ -279,11 +283,11 @@ def _rivals(
     rows, columns = _block_shape(n, m, comparison.n_dims, block_bytes)
     better = np.zeros(n, dtype=np.int64)
     no_worse = np.zeros(n, dtype=np.int64)
-    for at in _slices(n, rows):
+    for at in row_blocks(n, rows):
         Q = comparison.query_rows(at)
         own, rounding = comparison.partner_scores(Q, comparison.gallery_rows(partners[at]))
         above, below = (own + rounding)[:, None], (own - rounding)[:, None]
-        for across in _slices(m, columns):
+        for across in row_blocks(m, columns):
             S = comparison.scores(Q, comparison.gallery_rows(across))
             inside = (partners[at] >= across.start) & (partners[at] < across.stop)
             S[inside, partners[at][inside] - across.start] = -np.inf  # not its own rival
@@ -298,7 +302,7 @@ def _best_candidates(
     """Gallery indices (len(Q), k) of the best scores, in no order."""
     best = np.empty((len(Q), 0))
     indices = np.empty((len(Q), 0), dtype=np.int64)
-    for at in _slices(comparison.n_gallery, columns):
+    for at in row_blocks(comparison.n_gallery, columns):
         S = comparison.scores(Q, comparison.gallery_rows(at))
         kept = _largest_columns(S, k)
         best = np.concatenate([best, np.take_along_axis(S, kept, axis=1)], axis=1)
@@ -340,21 +344,3 @@ def _block_shape(
         else:
             q = -(-q // 2)
     return q, g
-
-
-def _slices(n: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
-
-
-def _checked_depths(ks: Sequence[int]) -> tuple[int, ...]:
-    if not all(is_integer(k) and k >= 1 for k in ks):
-        raise InputError(f"ks={ks!r}: wanted whole numbers of at least 1, e.g. (1, 5, 10).")
-    return tuple(int(k) for k in ks)
-
-
-def _largest(A: Float64) -> Float64:
-    return np.asarray(np.maximum(A.max(axis=-1, keepdims=True), -A.min(axis=-1, keepdims=True)))
-
-
-def _norm(A: Float64) -> Float64:
-    return np.asarray(np.sqrt(np.einsum("...j,...j->...", A, A))[..., None])
