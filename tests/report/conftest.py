@@ -1,10 +1,9 @@
 """The pages that the browser opens."""
 
-import numpy as np
 import pytest
 
 from knoi import KNOI
-from knoi.datasets import endless_digits
+from knoi.datasets import endless_digits, make_two_views
 from knoi.report import model_report
 
 
@@ -34,8 +33,5 @@ def digits_report(digits):
 @pytest.fixture(scope="session")
 def related():
     """300 training rows of two views that share two directions, and 200 test rows."""
-    rng = np.random.default_rng(0)
-    shared = rng.standard_normal((500, 2))
-    X = np.hstack([shared, rng.standard_normal((500, 4))]) + 0.5 * rng.standard_normal((500, 6))
-    Y = np.hstack([shared, rng.standard_normal((500, 3))]) + 0.5 * rng.standard_normal((500, 5))
-    return (X[:300], Y[:300]), (X[300:], Y[300:])
+    views = make_two_views(500, (6, 5), correlations=(0.8, 0.7), random_state=0)
+    return (views.X[:300], views.Y[:300]), (views.X[300:], views.Y[300:])

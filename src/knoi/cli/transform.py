@@ -59,7 +59,7 @@ def transform(
         )
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
     names = ("Zx", "Zy") if y is not None else (f"Z{view}",)
-    write = writer(output, names, [model, x, y])
+    write = _writer(output, names, [model, x, y])
     with ExitStack() as opened:
         views = _open_views(fitted, x, y, view, opened)
         rows = sum(source.n_rows for _, source in views)
@@ -67,7 +67,7 @@ def transform(
         with show_rows(messages(quiet), what, rows) as show:
             projections, before = {}, 0
             for name, (side, source) in zip(names, views, strict=True):
-                pieces = with_progress(projected_pieces(fitted, source, side), before, show)
+                pieces = _with_progress(projected_pieces(fitted, source, side), before, show)
                 projections[name] = source.n_rows, pieces
                 before += source.n_rows
             write(projections)
@@ -88,10 +88,9 @@ def _open_views(
     wanted = {"X": fitted.n_features_in_, "Y": fitted.n_features_y_}
     if source.n_cols != wanted[side]:
         hint = "Give a file with the columns of the training data."
-        if side == "X" and source.n_cols == wanted["Y"]:
-            hint = "It looks like Y: add --view y."
-        elif side == "Y" and source.n_cols == wanted["X"]:
-            hint = "It looks like X: leave out --view y."
+        if source.n_cols in wanted.values():
+            swap = {"X": "Y: add --view y", "Y": "X: leave out --view y"}
+            hint = f"It looks like {swap[side]}."
         raise InputError(
             f"{x} has {source.n_cols} columns, but {side} was fitted with {wanted[side]}. {hint}"
         )
@@ -113,14 +112,14 @@ def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
         yield start, project(chunk)
 
 
-def with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> Pieces:
+def _with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> Pieces:
     """Pass the pieces on, and the number of rows done, counted from `before`, to `show`."""
     for start, Z in pieces:
         yield start, Z
         show(before + start + len(Z))
 
 
-def writer(
+def _writer(
     outputs: list[Path], names: tuple[str, ...], inputs: list[Path | None]
 ) -> Callable[[Projections], None]:
     """Return the function that writes projections called `names` ("Zx", "Zy") to these files.

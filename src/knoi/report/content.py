@@ -110,7 +110,6 @@ def model_report(
         "subtitle": f"Canonical correlation analysis of two views. Report by knoi {__version__}.",
         "content": content,
         "level": LEVEL,
-        "max_components": MAX_COMPONENTS,
         "model_facts": _describe_model(model, content),
         "parameters": _parameters(model),
         "code": _python_code(model) if command is None else command,
@@ -120,6 +119,7 @@ def model_report(
         "rows": [int(row) for row in points.rows],
         "labels": content["labels"],
         "variates": [pack_table(points.Zx), pack_table(points.Zy)],
+        # The images themselves are in the style of the page.
         "images": [sprite and {**sprite, "uri": None} for sprite in content["sprites"]],
         "correlations": correlation_chart(content["correlations"]),
         "curve": content["curve"],
