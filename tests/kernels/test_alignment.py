@@ -68,10 +68,9 @@ def test_weights_maximise_the_alignment():
     # Dropped weights are 0, which the logarithms only approach: the search may be slightly worse.
     best = -minimize(loss, np.zeros(5), method="L-BFGS-B", bounds=[(-12, 4)] * 5).fun
     assert reached >= best * (1 - 1e-6)
-    assert a.sum() == pytest.approx(1.0)
-    assert b.sum() == pytest.approx(1.0)
-    assert (a >= 0).all()
-    assert (b >= 0).all()
+    for weights in (a, b):
+        assert weights.sum() == pytest.approx(1.0)
+        assert (weights >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -86,54 +85,47 @@ def test_a_very_narrow_kernel_gets_no_weight(seed, narrow):
         assert weights[1] > 0.98
 
 
+class OfColumns(RBF):
+    """An RBF kernel of some of the columns."""
+
+    name = "rbf_of_columns"
+
+    def __init__(self, columns, width):
+        super().__init__(width)
+        object.__setattr__(self, "columns", columns)
+
+    def __call__(self, X, Z):
+        return super().__call__(X[:, self.columns], Z[:, self.columns])
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_kernel_of_noise_gets_no_weight(seed):
     X, Y = curves(500, seed)
     noise = np.random.default_rng(seed + 100).standard_normal((500, 2))
-    both = np.hstack([X, noise])
-
-    class OfColumns(RBF):
-        """A kernel of some of the columns."""
-
-        name = "rbf_of_columns"
-
-        def __init__(self, columns, width):
-            super().__init__(width)
-            object.__setattr__(self, "columns", columns)
-
-        def __call__(self, X, Z):
-            return super().__call__(X[:, self.columns], Z[:, self.columns])
-
     useful = OfColumns(slice(0, 2), RBF().default_width(X))
     useless = OfColumns(slice(2, 4), RBF().default_width(noise))
-    a, b = learn_weights([useless, useful], [RBF(2.0)], both, Y)
+    a, b = learn_weights([useless, useful], [RBF(2.0)], np.hstack([X, noise]), Y)
     assert a[0] < 0.05
     assert b == [1.0]
 
 
-def test_weights_of_independent_views_are_finite_and_of_a_constant_view_equal():
+def test_degenerate_cases():
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((50, 3)), rng.standard_normal((50, 3))
-    a, b = learn_weights([RBF(1.0), Linear()], [RBF(1.0), Linear()], X, Y)
-    assert np.isfinite(a).all()
-    assert np.isfinite(b).all()
-    a, b = learn_weights([RBF(1.0), Linear()], [RBF(1.0), Linear()], X, np.ones((50, 2)))
-    assert list(a) == list(b) == [0.5, 0.5]
-
-
-def test_equal_kernels_share_the_weight():
-    X, Y = curves(200)
-    a, _ = learn_weights([RBF(1.0), RBF(1.0)], [RBF(2.0)], X, Y)
+    kernels = [RBF(1.0), Linear()]
+    for weights in learn_weights(kernels, kernels, X, Y):  # independent views
+        assert np.isfinite(weights).all()
+    for weights in learn_weights(kernels, kernels, X, np.ones((50, 2))):  # a constant view
+        assert list(weights) == [0.5, 0.5]
+    a, _ = learn_weights([RBF(1.0), RBF(1.0)], [RBF(2.0)], *curves(200))  # equal kernels
     np.testing.assert_allclose(a, [0.5, 0.5], atol=1e-3)
 
 
 def test_the_scale_of_a_kernel_does_not_matter():
     X, Y = curves(200)
-    parts = [RBF(0.3), RBF(1.0), Linear()]
-    a, b = learn_weights(parts, [RBF(2.0), Linear()], X, Y)
-    scaled, same = learn_weights(
-        [parts[0], 1e6 * parts[1], 1e-6 * parts[2]], [RBF(2.0), Linear()], X, Y
-    )
+    y_parts = [RBF(2.0), Linear()]
+    a, b = learn_weights([RBF(0.3), RBF(1.0), Linear()], y_parts, X, Y)
+    scaled, same = learn_weights([RBF(0.3), 1e6 * RBF(1.0), 1e-6 * Linear()], y_parts, X, Y)
     kept = scaled * [1.0, 1e6, 1e-6]
     expected = np.where(scaled > 0, a, 0.0)  # parts are dropped by weight
     np.testing.assert_allclose(kept / kept.sum(), expected / expected.sum(), rtol=1e-6)
@@ -164,25 +156,19 @@ def test_unpaired_and_too_few_rows_raise():
 
 
 class TestLearn:
-    def test_is_off_by_default(self):
-        kernels = (several_widths(RBF(1.0)), RBF(1.0) + Linear())
-        assert with_learned_weights(kernels, (None, None), 0) is kernels
-
     def test_only_sums_with_learn_are_changed(self):
         X, Y = curves()
-        fixed = RBF(0.5) + 0.001 * Linear()
-        learned, same = with_learned_weights(
-            (SumKernel([RBF(1e-4), RBF(0.1), RBF(1.0)], learn=True), fixed), (X, Y), 0
-        )
-        assert same is fixed
+        fixed = (several_widths(RBF(1.0)), RBF(0.5) + 0.001 * Linear())
+        assert with_learned_weights(fixed, (X, Y), 0) is fixed
+        kernel = SumKernel([RBF(1e-4), RBF(0.1), RBF(1.0)], learn=True)
+        learned, same = with_learned_weights((kernel, fixed[1]), (X, Y), 0)
+        assert same is fixed[1]
         assert learned.parts == (RBF(0.1), RBF(1.0))
         assert not learned.learn
         assert sum(learned.weights) == pytest.approx(1.0)
-
-    def test_one_remaining_part_is_the_kernel(self):
-        X, Y = curves()
-        kernel = SumKernel([RBF(1e-4), RBF(1.0)], learn=True)
-        assert with_learned_weights((kernel, kernel), (X, Y), 0) == (RBF(1.0), RBF(1.0))
+        # A single remaining part is the kernel.
+        pair = (SumKernel([RBF(1e-4), RBF(1.0)], learn=True),) * 2
+        assert with_learned_weights(pair, (X, Y), 0) == (RBF(1.0), RBF(1.0))
 
     def test_survives_sums(self):
         kernel = 2 * several_widths(RBF(), learn=True) + Linear()
@@ -192,11 +178,10 @@ class TestLearn:
     def test_improves_an_estimator_with_bad_weights(self):
         # A kernel near the identity fits any rows and generalises to none.
         X, Y = curves(900)
-        options = {"reg": 1e-4, "random_state": 0}
         scores = {}
         for learn in (False, True):
             kernel = several_widths("rbf", (0.002, 1.0), weights=(20, 1), learn=learn)
-            model = KernelCCA(2, kernel=kernel, **options).fit(X[:300], Y[:300])
+            model = KernelCCA(2, kernel=kernel, reg=1e-4, random_state=0).fit(X[:300], Y[:300])
             scores[learn] = model.score(X[300:], Y[300:])
         assert 2 - scores[True] < 0.5 * (2 - scores[False])
         assert model.kernel.learn  # the parameter is unchanged

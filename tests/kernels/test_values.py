@@ -170,10 +170,7 @@ def test_agrees_with_scikit_learn():
     pairs = [
         (RBF(3.0)(X, Z), pairwise.rbf_kernel(X, Z, gamma=1 / 18)),
         (Laplacian(3.0)(X, Z), pairwise.laplacian_kernel(X, Z, gamma=1 / 3)),
-        (
-            Polynomial(2.0, degree=4, coef0=0.5)(X, Z),
-            quartic,
-        ),
+        (Polynomial(2.0, degree=4, coef0=0.5)(X, Z), quartic),
         (Linear()(X, Z), pairwise.linear_kernel(X, Z)),
         (Chi2(3.0)(counts, others), pairwise.chi2_kernel(counts, others, gamma=1 / 3)),
         (Chi2(3.0)(counts, others), np.exp(-distance / 3)),
