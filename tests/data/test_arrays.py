@@ -275,8 +275,8 @@ class TestValues:
 
     def test_dates_and_structured_arrays(self):
         assert error_message(np.zeros((2, 2), dtype="datetime64[D]"), InputTypeError) == (
-            "X has dtype datetime64[D]: dates and durations are not numbers. "
-            "Convert them to features first, e.g. days since a date."
+            "X has dtype datetime64[D]: only real numbers can be used. Convert or encode it as "
+            "numbers first, dates e.g. as days since a date."
         )
         structured = np.zeros((2, 2), dtype=[("a", float)])
         assert "only real numbers can be used" in error_message(structured, InputTypeError)

@@ -395,12 +395,4 @@ class TestPrefetcher:
         items = Prefetcher(produce, depth=1)
         working.wait(10)
         items.close()
-        assert not items._thread.is_alive()
         assert list(items) == []
-
-    def test_a_failure_to_begin_is_raised_as_it_was(self):
-        def produce(stopped):
-            raise KeyError("beginning")
-
-        with Prefetcher(produce, depth=1) as items, pytest.raises(KeyError, match="beginning"):
-            next(items)

@@ -56,7 +56,7 @@ def assert_same(batches, others):
 
 
 def knoi_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "knoi-prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("knoi")]
 
 
 @pytest.fixture(autouse=True)

@@ -196,14 +196,9 @@ def check_dtype(label: str, dtype: np.dtype[Any]) -> None:
             f"{label}: Complex data not supported (dtype={dtype}). "
             "Pass the real and imaginary parts as separate columns."
         )
-    if dtype.kind in "mM":
-        raise InputTypeError(
-            f"{label} has dtype {dtype}: dates and durations are not numbers. "
-            "Convert them to features first, e.g. days since a date."
-        )
     raise InputTypeError(
-        f"{label} has dtype {dtype}: only real numbers can be used. "
-        "Convert or encode it as numbers first."
+        f"{label} has dtype {dtype}: only real numbers can be used. Convert or encode it as "
+        "numbers first, dates e.g. as days since a date."
     )
 
 
@@ -465,16 +460,14 @@ class CheckedView:
             return self.read(int(runs.starts[0]), int(runs.stops[0]))
         if self._table is not None:
             return self.take(runs.rows())
-        if self.source.sparse and len(runs):
-            limits = zip(runs.starts.tolist(), runs.stops.tolist(), strict=True)
-            return stack([self.read(start, stop) for start, stop in limits])
-        if self.source.sparse:
+        if not len(runs):
             return self.source.read(0, 0)
+        limits = list(zip(runs.starts.tolist(), runs.stops.tolist(), strict=True))
+        if self.source.sparse:
+            return stack([self.read(start, stop) for start, stop in limits])
         table = np.empty((runs.n_rows, self.source.n_cols), dtype=self.source.dtype)
-        for k in range(len(runs)):
-            table[runs.offsets[k] : runs.offsets[k + 1]] = self.read(
-                int(runs.starts[k]), int(runs.stops[k])
-            )
+        for at, (start, stop) in zip(runs.offsets.tolist(), limits, strict=False):
+            table[at : at + stop - start] = self.read(start, stop)
         return table
 
     def take(self, rows: Rows) -> Array:
@@ -483,16 +476,7 @@ class CheckedView:
             distinct, index = np.unique(rows, return_inverse=True)
             return gather(self.read_runs(RowRuns.from_rows(distinct)), index)
         gathered = gather(self._table, rows)
-        bad: int | None = None
-        try:
-            check_finite(gathered, self.name, 0, self.source.column_names)
-        except NonFiniteError:
-            bad = _first_bad_row(gathered)
-        if bad is not None:
-            # The first error named a row of `gathered`; this one names the row of the view.
-            check_finite(
-                gathered[bad : bad + 1], self.name, int(rows[bad]), self.source.column_names
-            )
+        check_finite(gathered, self.name, rows, self.source.column_names)
         return gathered
 
 
@@ -535,51 +519,43 @@ def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
 
 
 def check_finite(
-    rows: Array, name: str, first_row: int, column_names: Sequence[str] | None
+    rows: Array, name: str, numbers: int | Rows, column_names: Sequence[str] | None
 ) -> None:
-    """Raise if a value is NaN or infinite.
+    """Raise `NonFiniteError`, which names the first such cell, if a value is NaN or infinite.
 
-    Parameters
-    ----------
-    rows : ndarray or csr_array of shape (n, d)
-    name : str
-        What the message calls the view.
-    first_row : int
-        Row number of `rows[0]` in the view.
-    column_names : sequence of str or None
-        Names of the columns, if the view has them.
-
-    Raises
-    ------
-    NonFiniteError
-        Names the view, row and column of the first such value.
+    `numbers` are the row numbers in the view, of all rows or of the first of consecutive ones.
     """
     if _surely_finite(rows.data if is_sparse(rows) else rows):
         return
-    if is_sparse(rows):
-        bad = np.flatnonzero(~np.isfinite(rows.data))
-        if len(bad):
-            row, column = stored_position(rows, int(bad[0]))
-            cell = describe_cell(first_row + row, column, column_names)
-            raise _non_finite(rows.data[bad[0]], name, cell)
+    bad = _first_bad_cell(rows)
+    if bad is None:
         return
+    row, column, value = bad
+    number = numbers + row if isinstance(numbers, int) else int(numbers[row])
+    wanted, remedy = "finite values", "clip the value (e.g. numpy.clip)"
+    if np.isnan(value):
+        wanted, remedy = "complete rows", "impute the value (e.g. sklearn.impute.SimpleImputer)"
+    raise NonFiniteError(
+        f"{name} has {'NaN' if np.isnan(value) else value} at "
+        f"{describe_cell(number, column, column_names)}: CCA needs {wanted}. "
+        f"Drop the row or {remedy} before fitting."
+    )
+
+
+def _first_bad_cell(rows: Array) -> tuple[int, int, Any] | None:
+    """Row, column and value of the first NaN or infinity."""
+    if is_sparse(rows):
+        stored = np.flatnonzero(~np.isfinite(rows.data))
+        return (
+            (*stored_position(rows, int(stored[0])), rows.data[stored[0]]) if len(stored) else None
+        )
     step = max(1, _SEARCH_BYTES // max(1, rows.shape[1] * rows.itemsize))
     for start in range(0, len(rows), step):
         offending = np.argwhere(~np.isfinite(rows[start : start + step]))
         if len(offending):
-            row, column = (int(index) for index in offending[0])
-            raise _non_finite(
-                rows[start + row, column],
-                name,
-                describe_cell(first_row + start + row, column, column_names),
-            )
-
-
-def _first_bad_row(rows: Array) -> int:
-    """The first row with NaN or infinity; there must be one."""
-    if is_sparse(rows):
-        return stored_position(rows, int(np.argmin(np.isfinite(rows.data))))[0]
-    return int(np.argmin(np.isfinite(rows).all(axis=1)))
+            row, column = start + int(offending[0, 0]), int(offending[0, 1])
+            return row, column, rows[row, column]
+    return None
 
 
 def _surely_finite(values: NDArray[Any]) -> bool:
@@ -592,15 +568,3 @@ def _surely_finite(values: NDArray[Any]) -> bool:
     flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.dot(flat, flat)))
-
-
-def _non_finite(value: Any, name: str, cell: str) -> NonFiniteError:
-    if np.isnan(value):
-        return NonFiniteError(
-            f"{name} has NaN at {cell}: CCA needs complete rows. Drop the row or impute the value "
-            "(e.g. sklearn.impute.SimpleImputer) before fitting."
-        )
-    return NonFiniteError(
-        f"{name} has {value} at {cell}: CCA needs finite values. Drop the row or clip the value "
-        "(e.g. numpy.clip) before fitting."
-    )

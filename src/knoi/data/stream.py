@@ -1,6 +1,6 @@
 """Shuffled, prefetched, resumable minibatches of pairs, from memory or from files of any size."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -254,7 +254,7 @@ class PairStream:
     def __iter__(self) -> Prefetcher[Batch]:
         return Prefetcher(self._batches, depth=_BATCHES_AHEAD)
 
-    def _batches(self, stopped: Stopped) -> Iterator[Batch]:
+    def _batches(self, stopped: Stopped) -> Generator[Batch, None, None]:
         """Gather minibatches from the windows; runs in a separate thread."""
         n, b = self.pairs.n_rows, self.batch_size
         wrapped = self.batches_per_epoch * b - n  # rows the last minibatch takes from the first
@@ -299,7 +299,7 @@ class PairStream:
             ),
         )
 
-    def _windows(self, stopped: Stopped) -> Iterator[_Window]:
+    def _windows(self, stopped: Stopped) -> Generator[_Window, None, None]:
         """Read the windows, beginning with the first that is needed; runs in a separate thread."""
         wrapped = self.batches_per_epoch * self.batch_size - self.pairs.n_rows
         in_memory = self.pairs.random_access and self.plan.one_window
