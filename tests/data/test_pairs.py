@@ -93,7 +93,7 @@ class TestOpening:
     def test_closes_only_what_it_opened(self, monkeypatch):
         x, y = RecordingSource(numbered(10)), RecordingSource(numbered(10))
         monkeypatch.setattr(
-            "knoi.data.pairs.open_view", lambda data, name: x if name == "X" else data
+            "knoi.data.open.open_view", lambda data, name: x if name == "X" else data
         )
         with PairSource.open("a path", y) as pairs:
             for part in pairs.split(3, seed=0):
@@ -111,7 +111,7 @@ class TestOpening:
                 raise SourceNotFoundError(data)
             return x if name == "X" else RecordingSource(numbered(9))
 
-        monkeypatch.setattr("knoi.data.pairs.open_view", open_view)
+        monkeypatch.setattr("knoi.data.open.open_view", open_view)
         with pytest.raises((InputError, SourceNotFoundError)):
             PairSource.open("a path", "another")
         assert x.closed

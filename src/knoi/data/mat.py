@@ -33,10 +33,7 @@ _MATLAB_HEADER = 512  # bytes that MATLAB writes before the HDF5 file
 # MATLAB's numeric classes, and the dtypes that hold them.
 _NAMED = {"double": "float64", "single": "float32", "logical": "uint8", "sparse": "float64"}
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-_DTYPES: dict[str, np.dtype[Any]] = {
-    kind: np.dtype(dtype)
-    for kind, dtype in [*_NAMED.items(), *zip(_INTEGERS, _INTEGERS, strict=True)]
-}
+_DTYPES = {kind: np.dtype(_NAMED.get(kind, kind)) for kind in [*_NAMED, *_INTEGERS]}
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,11 @@ def read_mat(path: Path, selector: str | None, label: str) -> NDArray[Any]:
     if _is_hdf5(path, label):
         h5py = require("h5py", "io", f"reading {_FORMAT}")
         with h5py.File(path, "r") as file:
-            variable = _choose(_list_newer(file), selector, label, any_kind=False)
-            newer: NDArray[Any] = file[variable.name][()].T
-            return newer
+            variable = _choose(_list_newer(file), selector, label)
+            return np.asarray(file[variable.name][()].T)
     _check_data_types(path)
     variable = _choose(_list_older(path), selector, label, any_kind=True)
-    values: NDArray[Any] = _load_older(path, variable)
-    return values
+    return np.asarray(_load_older(path, variable))
 
 
 def _is_hdf5(path: Path, label: str) -> bool:

@@ -42,14 +42,14 @@ from knoi.data.source import (
     wrap_parse_errors,
 )
 from knoi.data.stores import (
-    open_h5py_dataset,
+    dataset_source,
     open_hdf5,
     open_zarr,
-    open_zarr_array,
     read_hdf5,
     read_zarr,
     reject_h5py_group,
     reject_zarr_group,
+    zarr_source,
 )
 from knoi.exceptions import InputError, InputTypeError, SourceFormatError, SourceNotFoundError
 
@@ -89,6 +89,12 @@ def open_view(data: Any, name: str) -> ViewSource:
     SourceNotFoundError, SourceFormatError
         The file does not exist or cannot be read.
     """
+    if data is None:
+        # The first sentence is scikit-learn's: its checks look for it.
+        raise InputTypeError(
+            f"{name}: Expected array-like (array or non-string sequence), got None. "
+            f"CCA needs both views. {_ACCEPTED}."
+        )
     for matches, opener in _OPENERS:
         if matches(data):
             return opener(data, name)
@@ -400,23 +406,9 @@ def _is_a(library: str, class_name: str) -> Callable[[Any], bool]:
     return test
 
 
-def _reject_none(data: Any, name: str) -> ViewSource:
-    # The first sentence is scikit-learn's: its checks look for it.
-    raise InputTypeError(
-        f"{name}: Expected array-like (array or non-string sequence), got None. "
-        f"CCA needs both views. {_ACCEPTED}."
-    )
-
-
-def _return_source(data: Any, name: str) -> ViewSource:
-    source: ViewSource = data
-    return source
-
-
 # The first test that holds decides. Optional libraries are recognised by the names of their
 # classes, so that none is imported. Add a further kind of data as a line before the last.
 _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], ViewSource]], ...] = (
-    (lambda data: data is None, _reject_none),
     (lambda data: isinstance(data, str | os.PathLike), open_path),
     (lambda data: isinstance(data, np.ndarray), open_ndarray),
     (scipy.sparse.issparse, open_sparse),
@@ -424,12 +416,12 @@ _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], ViewSource]], 
     (_is_a("polars", "DataFrame"), open_polars),
     (_is_a("pyarrow", "Table"), open_arrow_table),
     (_is_a("torch", "Tensor"), open_tensor),
-    (_is_a("h5py", "Dataset"), open_h5py_dataset),
+    (_is_a("h5py", "Dataset"), dataset_source),
     (_is_a("h5py", "Group"), reject_h5py_group),
-    (_is_a("zarr", "Array"), open_zarr_array),
+    (_is_a("zarr", "Array"), zarr_source),
     (_is_a("zarr", "Group"), reject_zarr_group),
     # This test reads the attributes of `data`, which fails on a dataset of a closed file.
-    (lambda data: isinstance(data, ViewSource), _return_source),
+    (lambda data: isinstance(data, ViewSource), lambda data, name: data),
     (
         lambda data: isinstance(data, Sequence | Number) or hasattr(data, "__array__"),
         open_array_like,

@@ -13,7 +13,7 @@ import numpy as np
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
 from knoi.checks import is_integer
-from knoi.data.open import open_view
+from knoi.data.open import opened_view
 from knoi.data.source import (
     CheckedView,
     RowRuns,
@@ -135,12 +135,9 @@ class PairSource:
         What is opened here is closed with the pairs, or at once if the lengths differ.
         """
         with ExitStack() as opened:
-            views = []
-            for data, name in ((X, "X"), (Y, "Y")):
-                views.append(view := open_view(data, name))
-                if view is not data:
-                    opened.callback(view.close)
-            pairs = cls(*views)
+            pairs = cls(
+                opened.enter_context(opened_view(X, "X")), opened.enter_context(opened_view(Y, "Y"))
+            )
             pairs._opened = opened.pop_all()
         return pairs
 

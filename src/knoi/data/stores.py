@@ -54,11 +54,6 @@ def read_hdf5(path: Path, selector: str | None, label: str) -> NDArray[Any]:
     return values
 
 
-def open_h5py_dataset(data: Any, label: str) -> RowSource:
-    """An `h5py.Dataset`; closing the source leaves its file open."""
-    return dataset_source(data, label, release=None)
-
-
 def reject_h5py_group(data: Any, label: str) -> RowSource:
     """An HDF5 file or group is not a view; the error lists its datasets."""
     raise InputTypeError(
@@ -71,17 +66,12 @@ def open_zarr(path: Path, selector: str | None, label: str) -> RowSource:
     """A Zarr array, or one array of a Zarr group."""
     with wrap_parse_errors(label, "Zarr"):
         array = _zarr_array(path, selector, label)
-        return _zarr_source(array, label, release=array.store.close)
+        return zarr_source(array, label, release=array.store.close)
 
 
 def read_zarr(path: Path, selector: str | None, label: str) -> NDArray[Any]:
     """A Zarr array, or one array of a Zarr group, of any shape and dtype."""
     return np.asarray(_zarr_array(path, selector, label)[...])
-
-
-def open_zarr_array(data: Any, label: str) -> RowSource:
-    """A `zarr.Array`; closing the source leaves its store open."""
-    return _zarr_source(data, label, release=None)
 
 
 def reject_zarr_group(data: Any, label: str) -> RowSource:
@@ -115,9 +105,16 @@ def _hdf5_names(group: Any) -> list[str]:
 
 
 def dataset_source(
-    dataset: Any, label: str, release: Callable[[], None] | None, *, transposed: bool = False
+    dataset: Any,
+    label: str,
+    *,
+    release: Callable[[], None] | None = None,
+    transposed: bool = False,
 ) -> RowSource:
-    """The rows of an HDF5 dataset, or its columns if `transposed` (as MATLAB stores rows)."""
+    """The rows of an `h5py.Dataset`, or its columns if `transposed` (as MATLAB stores rows).
+
+    Closing the source calls `release`; without it, the file stays open.
+    """
     if not dataset:
         raise InputError(f"{label} is a dataset of a closed HDF5 file. Open the file again.")
 
@@ -154,7 +151,9 @@ def _zarr_names(group: Any) -> list[str]:
     return sorted(path for path, node in members if hasattr(node, "shape"))
 
 
-def _zarr_source(array: Any, label: str, release: Any) -> RowSource:
+def zarr_source(array: Any, label: str, *, release: Callable[[], None] | None = None) -> RowSource:
+    """The rows of a `zarr.Array`; closing the source calls `release`."""
+
     def fetch(start: int, stop: int) -> NDArray[Any]:
         with wrap_parse_errors(label, "Zarr"):
             return np.asarray(array[start:stop])

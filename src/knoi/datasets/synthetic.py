@@ -94,9 +94,8 @@ def make_two_views(
         dtype=dtype,
         random_state=random_state,
     )
-    X = x.read(0, n_samples)
-    Y = y.read(0, n_samples)
-    return TwoViews(X, Y, tuple(sorted((float(r) for r in correlations), reverse=True)))
+    descending = tuple(sorted(map(float, correlations), reverse=True))
+    return TwoViews(x.read(0, n_samples), y.read(0, n_samples), descending)
 
 
 def two_view_sources(
@@ -113,49 +112,41 @@ def two_view_sources(
 
     Any number of rows takes no memory and no file. Parameters are those of `make_two_views`.
     """
-    rows = _LatentGaussians(
-        n_rows, n_features, correlations, noise, nonlinear, np.dtype(dtype), seed_from(random_state)
-    )
+    r = np.asarray(correlations, dtype=np.float64)
+    if n_rows < 1:
+        raise InputError(f"n_samples={n_rows}. Pass at least 1.")
+    if r.ndim != 1 or not np.all((r >= 0) & (r <= 1)):
+        raise InputError(f"correlations={correlations!r}. Pass numbers from 0 to 1.")
+    if len(n_features) != 2 or min(n_features) < max(len(r), 1):
+        raise InputError(
+            f"n_features={n_features!r} with {len(r)} correlations. Each view needs at least one "
+            "column per correlation."
+        )
+    if not noise > 0:
+        raise InputError(f"noise={noise!r}. Pass a standard deviation above 0.")
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise InputError(f"dtype={np.dtype(dtype)}. Pass float32 or float64.")
+    n_cols = (int(n_features[0]), int(n_features[1]))
+    seed = seed_from(random_state)
+    rows = _LatentGaussians(n_rows, n_cols, np.dtype(dtype), seed, r, noise, nonlinear)
     return generated_views(rows, random_access=False)
 
 
+@dataclass(eq=False)
 class _LatentGaussians:
     """The rows of `make_two_views`, drawn in blocks of 4096."""
 
-    def __init__(
-        self,
-        n_rows: int,
-        n_features: tuple[int, int],
-        correlations: Sequence[float],
-        noise: float,
-        nonlinear: bool,
-        dtype: np.dtype[Any],
-        seed: int,
-    ) -> None:
-        r = np.asarray(correlations, dtype=np.float64)
-        if n_rows < 1:
-            raise InputError(f"n_samples={n_rows}. Pass at least 1.")
-        if r.ndim != 1 or not np.all((r >= 0) & (r <= 1)):
-            raise InputError(f"correlations={correlations!r}. Pass numbers from 0 to 1.")
-        if len(n_features) != 2 or min(n_features) < max(len(r), 1):
-            raise InputError(
-                f"n_features={n_features!r} with {len(r)} correlations. Each view needs at least "
-                "one column per correlation."
-            )
-        if not noise > 0:
-            raise InputError(f"noise={noise!r}. Pass a standard deviation above 0.")
-        if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise InputError(f"dtype={dtype}. Pass float32 or float64.")
-        self.n_rows = n_rows
-        self.n_cols = (int(n_features[0]), int(n_features[1]))
-        self.dtype = dtype
-        self._noise = noise
-        self._nonlinear = nonlinear
-        self._seed = seed
-        # The correlation of squared Gaussians is the square of the Gaussians' correlation.
-        self._latent = np.sqrt(r) if nonlinear else r
+    n_rows: int
+    n_cols: tuple[int, int]
+    dtype: np.dtype[Any]
+    seed: int
+    correlations: Float64
+    noise: float
+    nonlinear: bool
+
+    def __post_init__(self) -> None:
         self._mixing = tuple(
-            _well_conditioned(d, generator(seed, Purpose.SYNTHETIC_MIXING, view))
+            _well_conditioned(d, generator(self.seed, Purpose.SYNTHETIC_MIXING, view))
             for view, d in enumerate(self.n_cols)
         )
         # The last block, for reads shorter than a block. Replaced by one assignment: thread-safe.
@@ -178,18 +169,19 @@ class _LatentGaussians:
     def _block(self, block: int) -> tuple[Float64, Float64]:
         # Always the whole block: a product of fewer rows may round differently.
         dx, dy = self.n_cols
-        r = self._latent
+        # The correlation of squared Gaussians is the square of the Gaussians' correlation.
+        r = np.sqrt(self.correlations) if self.nonlinear else self.correlations
         k = len(r)
-        draws = generator(self._seed, Purpose.SYNTHETIC_ROWS, block).standard_normal(
+        draws = generator(self.seed, Purpose.SYNTHETIC_ROWS, block).standard_normal(
             (_BLOCK_ROWS, dx + dy)
         )
         x, y = draws[:, :dx], draws[:, dx:]
         y[:, :k] *= np.sqrt(1 - r * r)
         y[:, :k] += r * x[:, :k]
-        if self._nonlinear:
+        if self.nonlinear:
             y[:, :k] = (y[:, :k] ** 2 - 1) / np.sqrt(2)
-        x[:, k:] *= self._noise
-        y[:, k:] *= self._noise
+        x[:, k:] *= self.noise
+        y[:, k:] *= self.noise
         return x @ self._mixing[0], y @ self._mixing[1]
 
 
@@ -215,15 +207,9 @@ class PairGenerator(Protocol):
 def generated_views(
     generator: PairGenerator, *, random_access: bool
 ) -> tuple[RowSource, RowSource]:
-    """Both views of a generator as sources.
+    """Both views of a generator as sources; `random_access` if single rows cost no more.
 
     Reading rows of one view and then the same rows of the other, in one thread, makes them once.
-
-    Parameters
-    ----------
-    generator : PairGenerator
-    random_access : bool
-        Whether a single row costs no more than its share of a block.
     """
     shared = _SharedRows(generator)
     x, y = (
