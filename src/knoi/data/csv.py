@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,8 @@ def open_csv(path: Path, selector: str | None, label: str) -> RowSource:
     with wrap_parse_errors(label, "CSV"):
         layout = _read_layout(path, selector, label)
         rows = None
-        if _starts_with_integers(layout):
+        first = [value.strip().removeprefix("-") for value in layout.first_row]
+        if all(column < len(first) and first[column].isdecimal() for column in layout.columns):
             with suppress(pa.ArrowInvalid):  # a later row is not an integer: convert to floats
                 rows = _convert(layout, np.dtype(np.int64), label)
         if rows is None:
@@ -185,22 +186,16 @@ def _first_rows(path: Path, delimiter: str) -> tuple[list[tuple[str, ...]], int]
 
 def _open_text(path: Path) -> TextIO:
     # Line ends are left to the parser. Bytes that are not UTF-8 matter only where they are used.
-    open_file: Callable[..., Any] = gzip.open if _is_gzip(path) else open
+    open_file: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     text: TextIO = open_file(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
     return text
 
 
-def _is_gzip(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
 def _is_data(row: Iterable[str]) -> bool:
     """Numbers, perhaps with missing values, are data; a header has a name that is neither."""
-    values = [value.strip() for value in row]
     # A decimal comma is an error further on, not a name.
-    numbers = [_is_number(value.replace(",", ".", 1)) for value in values]
-    missing = [value in _MISSING for value in values]
-    return any(numbers) and all(map(bool.__or__, numbers, missing))
+    filled = [value.strip().replace(",", ".", 1) for value in row if value.strip() not in _MISSING]
+    return bool(filled) and all(map(_is_number, filled))
 
 
 def _is_number(text: str) -> bool:
@@ -212,14 +207,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and "_" not in text
 
 
-def _starts_with_integers(layout: _Layout) -> bool:
-    values = layout.first_row
-    return all(
-        column < len(values) and values[column].strip().removeprefix("-").isdecimal()
-        for column in layout.columns
-    )
-
-
 # The conversion.
 
 
@@ -227,7 +214,9 @@ def _convert(layout: _Layout, dtype: np.dtype[Any], label: str) -> NDArray[Any]:
     """All rows, mapped from a temporary file that has no name and lives as long as the map."""
     pa = require("pyarrow", "io", "reading CSV")
     n_rows = 0
-    with _temporary_file(label) as file:
+    with _temporary_file_errors(label):
+        temporary = tempfile.TemporaryFile(prefix="knoi-")  # noqa: SIM115 - entered below
+    with temporary as file:
         try:
             with _arrow_batches(layout, pa.from_numpy_dtype(dtype)) as batches:
                 for batch in batches:
@@ -258,7 +247,7 @@ def _arrow_batches(layout: _Layout, kind: Any) -> Iterator[Any]:
     chosen = [str(column) for column in dict.fromkeys(layout.columns)]
     smallest, largest = _BLOCK_BYTES
     row_bytes = sum(len(text) + 1 for text in (*(layout.names or ()), *layout.first_row))
-    compression = "gzip" if _is_gzip(layout.path) else None
+    compression = "gzip" if layout.path.suffix.lower() == ".gz" else None
     with (
         pa.input_stream(str(layout.path), compression=compression) as stream,
         arrow_csv.open_csv(
@@ -297,11 +286,6 @@ def _rows_of(batch: Any, columns: tuple[int, ...], dtype: np.dtype[Any]) -> Iter
         for index, values in enumerate(arrays):
             rows[:, index] = values[start : start + step]
         yield rows
-
-
-def _temporary_file(label: str) -> IO[bytes]:
-    with _temporary_file_errors(label):
-        return tempfile.TemporaryFile(prefix="knoi-")
 
 
 @contextmanager

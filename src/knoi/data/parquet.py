@@ -255,14 +255,28 @@ def _first_row(group: _RowGroup, names: list[str]) -> Any:
 def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
     """Columns that a comma-separated `selector` names; without one, all but a pandas index."""
     if selector is None:
-        index = _pandas_index(schema)
+        # pandas stores the index of a data frame as ordinary columns; it is not a feature.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
         names = [name for name in schema.names if name not in index]
         for name in names:
             check_unique(label, schema.names, name)
     else:
         names = choose_columns(label, schema.names, selector)
-    _check_numeric(label, schema, names)
-    return names
+
+    def is_numeric(name: str) -> bool:
+        return _number_type(schema.field(name).type) is not None
+
+    others = [name for name in names if not is_numeric(name)]
+    if not others:
+        return names
+    described = listing(f"{name} ({schema.field(name).type})" for name in others)
+    # `schema.field` fails for a name that occurs twice.
+    usable = [name for name in schema.names if schema.names.count(name) == 1 and is_numeric(name)]
+    advice = f"Select numeric columns with PATH:a,b. Available: {listing(usable)}."
+    raise InputTypeError(
+        f"{label} has columns that are not numbers: {described}. "
+        f"{advice if usable else 'Encode them as numbers first.'}"
+    )
 
 
 def _plan_layout(
@@ -284,12 +298,6 @@ def _plan_layout(
     )
 
 
-def _pandas_index(schema: Any) -> set[str]:
-    # pandas stores the index of a data frame as ordinary columns; it is not a feature.
-    stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    return {name for name in stored if isinstance(name, str)}
-
-
 def _is_list(kind: Any) -> bool:
     types = require("pyarrow.types", "io", "reading Arrow data")
     return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
@@ -302,26 +310,6 @@ def _number_type(kind: Any) -> Any:
         kind = kind.value_type
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     return kind if is_number else None
-
-
-def _check_numeric(label: str, schema: Any, names: Sequence[str]) -> None:
-    def is_numeric(name: str) -> bool:
-        return _number_type(schema.field(name).type) is not None
-
-    others = [name for name in names if not is_numeric(name)]
-    if not others:
-        return
-    described = listing(f"{name} ({schema.field(name).type})" for name in others)
-    # `schema.field` fails for a name that occurs twice.
-    usable = [name for name in schema.names if schema.names.count(name) == 1 and is_numeric(name)]
-    raise InputTypeError(
-        f"{label} has columns that are not numbers: {described}. "
-        + (
-            f"Select numeric columns with PATH:a,b. Available: {listing(usable)}."
-            if usable
-            else "Encode them as numbers first."
-        )
-    )
 
 
 def _list_lengths(label: str, name: str, values: Any) -> tuple[int, ...]:
@@ -341,7 +329,14 @@ def _flat_values(label: str, column: _Column, values: Any, first_row: int) -> ND
     per_row = 1
     for length in column.lengths:
         _check_no_null(label, column.name, array, per_row, first_row)
-        _check_lengths(label, column.name, array, length, per_row, first_row)
+        lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+        if np.any(lengths != length):
+            index = int(np.argmax(lengths != length))
+            raise InputError(
+                f"{label} has lists of different lengths in column {column.name!r}: {length} "
+                f"values in the first row but {lengths[index]} at row "
+                f"{first_row + index // per_row}. Every row must have the same number of features."
+            )
         array = array.flatten()
         per_row *= length
     _check_no_null(label, column.name, array, per_row, first_row)
@@ -356,18 +351,4 @@ def _check_no_null(label: str, name: str, array: Any, per_row: int, first_row: i
             f"{label} has a null in column {name!r} at row {first_row + index // per_row}: CCA "
             "needs complete rows. Drop the rows with nulls or fill the values (e.g. "
             "DataFrame.dropna or fillna) and write the data again."
-        )
-
-
-def _check_lengths(
-    label: str, name: str, array: Any, length: int, per_row: int, first_row: int
-) -> None:
-    compute = require("pyarrow.compute", "io", "reading Arrow data")
-    lengths = np.asarray(compute.list_value_length(array))
-    if np.any(lengths != length):
-        index = int(np.argmax(lengths != length))
-        raise InputError(
-            f"{label} has lists of different lengths in column {name!r}: {length} values in the "
-            f"first row but {lengths[index]} at row {first_row + index // per_row}. "
-            "Every row must have the same number of features."
         )

@@ -324,43 +324,31 @@ class PairStream:
 
     def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
         """Read a window's chunks in file order into memory."""
-        buffers = [
-            _Buffer(drawn.stop - drawn.start, d, dtype, sparse=sparse)
+        n_rows = drawn.stop - drawn.start
+        # Of each view, an array to fill, or a list of CSR chunks.
+        windows: list[Any] = [
+            [] if sparse else np.empty((n_rows, d), dtype)
             for d, dtype, sparse in zip(
                 self.pairs.n_cols, self.pairs.stored_dtypes, self.pairs.sparse, strict=True
             )
         ]
+        at = 0
         for start, stop in drawn.ranges():
             if stopped():
                 raise _StopReading
-            _add(buffers, self.pairs.read(start, stop))
-        x, y = (buffer.table() for buffer in buffers)
+            _add(windows, at, self.pairs.read(start, stop))
+            at += stop - start
+        x, y = (stack(rows) if isinstance(rows, list) else rows for rows in windows)
         return lambda indices: (gather(x, indices), gather(y, indices))
 
 
-class _Buffer:
-    """Collects the rows of a window, chunk by chunk: in an array, or CSR chunks in a list."""
-
-    def __init__(self, n_rows: int, n_cols: int, dtype: np.dtype[Any], *, sparse: bool) -> None:
-        self._chunks: list[Array] = []
-        self._table = None if sparse else np.empty((n_rows, n_cols), dtype)
-        self._at = 0
-
-    def add(self, rows: Array) -> None:
-        if self._table is None:
-            self._chunks.append(rows)
-            return
-        self._table[self._at : self._at + len(rows)] = rows
-        self._at += len(rows)
-
-    def table(self) -> Array:
-        return stack(self._chunks) if self._table is None else self._table
-
-
-def _add(buffers: list[_Buffer], rows: RowPair) -> None:
+def _add(windows: list[Any], at: int, chunk: RowPair) -> None:
     # A function, so that no name keeps a chunk in memory while the next one is read.
-    for buffer, part in zip(buffers, rows, strict=True):
-        buffer.add(part)
+    for window, rows in zip(windows, chunk, strict=True):
+        if isinstance(window, list):
+            window.append(rows)
+        else:
+            window[at : at + len(rows)] = rows
 
 
 def _joined(pieces: tuple[Array, ...], dtype: str) -> Array:
