@@ -323,6 +323,12 @@ PARAMETERS = [
         InputError,
         "learning_rate=0.0: wanted a finite number > 0.",
     ),
+    (
+        DoublyStochasticCCA(kernel=("rbf", "linear")),
+        InputTypeError,
+        "view Y: random Fourier features need a stationary kernel, not 'linear'. Use 'rbf', "
+        "'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel.",
+    ),
     (DoublyStochasticCCA(decay=-1.0), InputError, "decay=-1.0: wanted a number > 0."),
     (DoublyStochasticCCA(reg=-1), InputError, "reg=-1: wanted a finite number >= 0."),
     (
