@@ -326,8 +326,8 @@ PARAMETERS = [
     (
         DoublyStochasticCCA(kernel=("rbf", "linear")),
         InputTypeError,
-        "view Y: random Fourier features need a stationary kernel, not 'linear'. Use 'rbf', "
-        "'laplacian', 'cauchy' or 'matern', or a Nystrom approximation, which takes any kernel.",
+        "view Y: random Fourier features need the kernel 'rbf', 'laplacian', 'cauchy' or 'matern', "
+        "not 'linear'. Change the kernel, or use a Nystrom approximation, which takes any kernel.",
     ),
     (DoublyStochasticCCA(decay=-1.0), InputError, "decay=-1.0: wanted a number > 0."),
     (DoublyStochasticCCA(reg=-1), InputError, "reg=-1: wanted a finite number >= 0."),
