@@ -6,12 +6,13 @@ import sys
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.exceptions import NotFittedError
 
 import knoi
-from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
+from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA, load
 from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
 from knoi.estimators.plotting import MAX_POINTS, rows_to_show
@@ -73,15 +74,6 @@ def test_held_out_correlations_stand_beside_chance(linear, views):
     assert labels == ["training rows", "pairs given", "chance, 95%"]
 
 
-def test_one_view_alone_has_no_correlations(linear, views):
-    with pytest.raises(InputError, match=r"^X was given without Y: correlations need pairs\."):
-        linear.plot_correlations(views[2])
-    with pytest.raises(InputError, match=r"^Y was given without X: "):
-        linear.plot_correlations(Y=views[3])
-    with pytest.raises(InputError, match="the views are paired row by row"):
-        linear.plot_correlations(views[2], views[3][:-1])
-
-
 def test_axes_that_are_given_are_used(linear, stochastic, views):
     _, (a, b, c) = plt.subplots(1, 3)
     assert linear.plot_correlations(ax=a) is a
@@ -90,8 +82,11 @@ def test_axes_that_are_given_are_used(linear, stochastic, views):
     assert len(plt.get_fignums()) == 1
 
 
-def test_variates_are_what_transform_gives(linear, views):
+def test_variates_are_what_transform_gives_one_panel_per_component(linear, views):
     X, Y = views[2:]
+    panels = linear.plot_variates(X, Y, components=(0, 2))
+    assert [axes.get_title()[:11] for axes in panels] == ["component 1", "component 3"]
+    assert len(linear.plot_variates(X, Y, components=[1])) == 1
     axes = linear.plot_variates(X, Y, components=1)
     (points,) = axes.collections
     Zx, Zy = linear.transform(X, Y)
@@ -100,10 +95,9 @@ def test_variates_are_what_transform_gives(linear, views):
     assert axes.get_title() == f"component 2: correlation {correlation:.2f}"
 
 
-def test_several_components_get_a_panel_each(linear, views):
-    panels = linear.plot_variates(*views[2:], components=(0, 2))
-    assert [axes.get_title()[:11] for axes in panels] == ["component 1", "component 3"]
-    assert len(linear.plot_variates(*views[2:], components=[1])) == 1
+def test_a_frame_of_names_is_drawn_without_a_warning(views):
+    X, Y = (pd.DataFrame(view, columns=list("abcde")[: view.shape[1]]) for view in views[:2])
+    LinearCCA(2).fit(X, Y).plot_variates(X, Y)
 
 
 def test_few_labels_have_colours_and_many_numbers_a_scale(linear, views):
@@ -158,26 +152,35 @@ def test_each_file_is_opened_once(linear, views, tmp_path, monkeypatch):
         assert opened == ["X", "Y"]
 
 
-def test_a_frame_of_names_is_drawn_without_a_warning(views):
-    pandas = pytest.importorskip("pandas")
-    X, Y = (pandas.DataFrame(view, columns=list("abcde")[: view.shape[1]]) for view in views[:2])
-    LinearCCA(2).fit(X, Y).plot_variates(X, Y)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"components": 3}, r"^components=3: the model has 0 to 2\.$"),
-        ({"components": 1.5}, "wanted a component number or several, counted from 0"),
-        ({"components": ()}, "wanted a component number or several, counted from 0"),
+        ({"components": 3}, r"^components=3: wanted a whole number from 0 to 2, or several\.$"),
+        ({"components": 1.5}, "wanted a whole number from 0 to 2"),
+        ({"components": ()}, "wanted a whole number from 0 to 2"),
         ({"labels": [1, 2]}, r"^labels has shape \(2,\) for 600 rows: wanted one label for each"),
         ({"labels": [str(i) for i in range(600)]}, "600 different values that are not numbers"),
         ({"components": (0, 1), "ax": ["one"]}, "^ax has 1 Axes for 2 components"),
     ],
 )
-def test_wrong_arguments_are_refused(wrong, message, linear, views):
+def test_wrong_arguments_of_plot_variates(wrong, message, linear, views):
     with pytest.raises(InputError, match=message):
         linear.plot_variates(*views[2:], **wrong)
+
+
+def test_other_plots_that_cannot_be_drawn(linear, stochastic, views):
+    X, Y = views[2:]
+    for one_view in ({"X": X}, {"Y": Y}):
+        with pytest.raises(InputError, match=r"^plot_correlations got one view: .* Pass X and Y"):
+            linear.plot_correlations(**one_view)
+    with pytest.raises(InputError, match="the views are paired row by row"):
+        linear.plot_correlations(X, Y[:-1])
+    with pytest.raises(InputError, match=r"^by='epochs': wanted one of 'samples', 'seconds'"):
+        stochastic.plot_learning_curve(by="epochs")
+    with pytest.raises(NotKeptError, match=r"^LinearCCA has no learning curve"):
+        linear.plot_learning_curve()
+    with pytest.raises(NotFittedError):
+        KNOI().plot_correlations()
 
 
 def test_the_learning_curve_shows_the_history(stochastic):
@@ -189,8 +192,6 @@ def test_the_learning_curve_shows_the_history(stochastic):
             np.testing.assert_array_equal(line.get_xdata(), history[by])
             np.testing.assert_array_equal(line.get_ydata(), history[name])
         assert axes.get_xlabel() == f"training {by}"
-    with pytest.raises(InputError, match=r"^by='epochs': wanted one of 'samples', 'seconds'"):
-        stochastic.plot_learning_curve(by="epochs")
 
 
 def test_steps_rolled_back_are_marked(stochastic, tmp_path):
@@ -202,25 +203,12 @@ def test_steps_rolled_back_are_marked(stochastic, tmp_path):
     assert len(lines(axes)["minibatch"].get_xdata()) == len(model.history_["samples"]) - 1
 
 
-def test_a_closed_form_has_no_learning_curve(linear):
-    with pytest.raises(NotKeptError, match=r"^LinearCCA has no learning curve"):
-        linear.plot_learning_curve()
-
-
 def test_the_history_is_ready_for_a_data_frame(stochastic):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(stochastic.history_)
+    frame = pd.DataFrame(stochastic.history_)
     assert len(frame) == len(stochastic.history_["step"]) > 0
     assert frame["samples"].is_monotonic_increasing
     assert frame["rolled_back"].dtype == bool
     assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
-
-
-def test_what_is_not_fitted_is_not_drawn():
-    with pytest.raises(NotFittedError):
-        KNOI().plot_correlations()
-    assert "knoi-facts" not in LinearCCA()._repr_html_()
-    assert "LinearCCA" in LinearCCA()._repr_html_()
 
 
 def test_a_missing_matplotlib_is_named(linear, views, monkeypatch):
@@ -266,6 +254,8 @@ def test_a_fitted_model_shows_its_facts(linear, stochastic):
 
 
 def test_both_ways_to_ask_for_html_agree(linear):
+    assert "knoi-facts" not in LinearCCA()._repr_html_()
+    assert "LinearCCA" in LinearCCA()._repr_html_()
     bundle = linear._repr_mimebundle_()
     assert "knoi-facts" in bundle["text/html"]
     assert bundle["text/plain"] == repr(linear)
@@ -286,23 +276,16 @@ def test_text_in_the_facts_is_escaped(views):
     assert "<script>alert" not in model._repr_html_()
 
 
-def test_rows_are_counted_over_pieces_and_kept_in_files(views, tmp_path):
+@pytest.mark.parametrize(
+    "model", [LinearCCA(1), NystromCCA(1, rank=10), KNOI(1, rank=20, batch_size=64)]
+)
+def test_rows_are_counted_over_pieces_and_kept_in_files(model, views, tmp_path):
     X, Y, *_ = views
-    for model in (
-        LinearCCA(1),
-        FourierCCA(1, rank=10),
-        NystromCCA(1, rank=10),
-        KNOI(1, rank=20, batch_size=64),
-    ):
-        assert model.partial_fit(X[:300], Y[:300]).n_samples_ == 300
-        assert model.partial_fit(X[300:], Y[300:]).n_samples_ == 1000
-        model.save(tmp_path / "m.knoi")
-        assert load(tmp_path / "m.knoi").n_samples_ == 1000
-        assert model.fit(X[:500], Y[:500]).n_samples_ == 500
-
-
-def test_a_model_that_never_knew_its_rows_is_shown_and_saved(views, tmp_path):
-    model = LinearCCA(1).fit(*views[:2])
+    assert model.partial_fit(X[:300], Y[:300]).n_samples_ == 300
+    assert model.partial_fit(X[300:], Y[300:]).n_samples_ == 1000
+    model.save(tmp_path / "m.knoi")
+    assert load(tmp_path / "m.knoi").n_samples_ == 1000
+    assert model.fit(X[:500], Y[:500]).n_samples_ == 500
     del model.n_samples_  # as read from a file of an earlier version
     assert "training rows" not in facts_of(model)
     model.save(tmp_path / "m.knoi")

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from knoi.arrays.random import Purpose, derived_seed
 from knoi.checks import is_integer, one_of
 from knoi.data.pairs import PairSource
-from knoi.exceptions import InputError, InputTypeError, NotKeptError, require
+from knoi.exceptions import InputError, NotKeptError, require
 from knoi.metrics import component_correlations, permutation_test
 from knoi.projection import Projection
 
@@ -116,10 +116,9 @@ class PlotMixin:
         """
         plt = self._pyplot("plot_correlations")
         if (X is None) != (Y is None):
-            given, missing = ("X", "Y") if Y is None else ("Y", "X")
             raise InputError(
-                f"{given} was given without {missing}: correlations need pairs. Pass both views, "
-                "or neither to draw those of the training rows."
+                "plot_correlations got one view: correlations need pairs. Pass X and Y, or neither "
+                "to draw those of the training rows."
             )
         held_out = None if X is None else self._transform_pairs(X, Y)
         axes = _axes(plt, ax)
@@ -166,10 +165,20 @@ class PlotMixin:
         Axes, or an array of Axes if `components` is a sequence
         """
         plt = self._pyplot("plot_variates")
-        chosen = _components(components, len(self.correlations_))
+        L = len(self.correlations_)
+        chosen: list[Any] = list(components) if isinstance(components, Iterable) else [components]
+        if not chosen or not all(is_integer(c) and 0 <= c < L for c in chosen):
+            raise InputError(
+                f"components={components!r}: wanted a whole number from 0 to {L - 1}, or several."
+            )
         with PairSource.open(X, Y) as pairs:
             self._remember_columns(X, pairs, reset=False)
-            colours = None if labels is None else _labels(labels, pairs.n_rows)
+            colours = None if labels is None else np.asarray(labels)
+            if colours is not None and colours.shape != (pairs.n_rows,):
+                raise InputError(
+                    f"labels has shape {colours.shape} for {pairs.n_rows} rows: wanted one label "
+                    "for each row. Pass a 1-D array of that length."
+                )
             shown = rows_to_show(pairs)
             rows = shown.row_numbers()
             Zx, Zy = self._project_pairs(shown)
@@ -250,11 +259,11 @@ class PlotMixin:
         return f'<table class="knoi-facts" style="{_TABLE_STYLE}"><tbody>{rows}</tbody></table>'
 
 
-def rows_to_show(pairs: PairSource, most: int = MAX_POINTS) -> PairSource:
-    """All pairs if they are few, else a random `most` of them, always the same."""
-    if pairs.n_rows <= most:
+def rows_to_show(pairs: PairSource) -> PairSource:
+    """All pairs if they are few, else a random `MAX_POINTS` of them, always the same."""
+    if pairs.n_rows <= MAX_POINTS:
         return pairs
-    return pairs.split(most, derived_seed(0, Purpose.PLOT_ROWS))[1]
+    return pairs.split(MAX_POINTS, derived_seed(0, Purpose.PLOT_ROWS))[1]
 
 
 def _axes(plt: Any, ax: Any) -> Any:
@@ -272,27 +281,6 @@ def _panels(plt: Any, ax: Any, n: int) -> NDArray[Any]:
             "leave ax out."
         )
     return panels
-
-
-def _components(components: Any, L: int) -> list[int]:
-    chosen: list[Any] = list(components) if isinstance(components, Iterable) else [components]
-    if not chosen or not all(map(is_integer, chosen)):
-        raise InputTypeError(
-            f"components={components!r}: wanted a component number or several, counted from 0."
-        )
-    if not all(0 <= c < L for c in chosen):
-        raise InputError(f"components={components!r}: the model has 0 to {L - 1}.")
-    return [int(c) for c in chosen]
-
-
-def _labels(labels: Any, n_rows: int) -> NDArray[Any]:
-    found = np.asarray(labels)
-    if found.shape != (n_rows,):
-        raise InputError(
-            f"labels has shape {found.shape} for {n_rows} rows: wanted one label for each row. "
-            "Pass a 1-D array of that length."
-        )
-    return found
 
 
 def _scatter(plt: Any, axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> None:

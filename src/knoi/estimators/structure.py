@@ -57,21 +57,22 @@ class Structure:
 
     def regress(self, view: View, Z: NDArray[Any], given: View) -> NDArray[Any]:
         """Predict the columns of `view` from variates Z (n, L) of the view `given`, (n, d)."""
-        which, dtype = self._variates_of(given), compute_dtype(Z.dtype)
-        return self._columns_of(view).regress(Z, self.variates, which, dtype)
+        columns, which = self._moments(view, given)
+        return columns.regress(Z, self.variates, which, compute_dtype(Z.dtype))
 
     def loadings(self, view: View, given: View) -> NDArray[Any]:
         """Correlations of the columns of `view` with the variates of the view `given`, (d, L)."""
-        return self._columns_of(view).correlations(self._variates_of(given))
+        columns, which = self._moments(view, given)
+        return columns.correlations(which)
 
     def redundancy(self, view: View, given: View) -> Redundancy:
         """Redundancy of the columns of `view` given the variates of the view `given`."""
-        return self._columns_of(view).redundancy(self.variates, self._variates_of(given))
+        columns, which = self._moments(view, given)
+        return columns.redundancy(self.variates, which)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to build it again."""
-        parts = {"variates": self.variates, "x": self.x, "y": self.y}
-        return {name: None if part is None else asdict(part) for name, part in parts.items()}
+        return asdict(self)
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
@@ -79,7 +80,8 @@ class Structure:
         x, y = (None if state[view] is None else Variables(**state[view]) for view in "xy")
         return cls(Variates(**state["variates"]), x, y)
 
-    def _columns_of(self, view: View) -> Variables:
+    def _moments(self, view: View, given: View) -> tuple[Variables, slice]:
+        """The columns of `view`, and which of the variates are those of the view `given`."""
         columns = (self.x, self.y)[view]
         if columns is None:
             raise NotKeptError(
@@ -88,11 +90,8 @@ class Structure:
                 "n_components, pass fewer columns, or regress the columns you need on the output "
                 "of transform."
             )
-        return columns
-
-    def _variates_of(self, view: View) -> slice:
         L = len(self.variates.mean) // 2
-        return slice(view * L, (view + 1) * L)
+        return columns, slice(given * L, (given + 1) * L)
 
 
 class StructureMixin:
@@ -179,20 +178,19 @@ class StructureMixin:
     def _structure(self) -> Structure:
         """The structure of the fit, or `NotKeptError` that says why there is none."""
         check_is_fitted(self)
-        name = type(self).__name__
-        if not hasattr(self, "structure_"):
-            raise NotKeptError(
-                f"This {name} was saved, or learned by partial_fit or solve, without the relation "
-                "of its variates to the columns of the views, which predict, inverse_transform and "
-                "loadings need. Fit it again with fit."
+        structure: Structure | None = getattr(self, "structure_", None)
+        if structure is None:
+            reason, remedy = (
+                ("fitted within a memory_budget too small to relate", "a larger memory_budget")
+                if hasattr(self, "structure_")
+                else ("saved, or learned by partial_fit or solve, without relating", "fit")
             )
-        if self.structure_ is None:
             raise NotKeptError(
-                f"This {name} was fitted within a memory_budget too small to relate its variates "
-                "to the columns of the views, which predict, inverse_transform and loadings need. "
-                "Fit it again with a larger memory_budget."
+                f"This {type(self).__name__} was {reason} its variates to the columns of the "
+                "views, which predict, inverse_transform and loadings need. Fit it again with "
+                f"{remedy}."
             )
-        return self.structure_
+        return structure
 
     def _fit_structure(self, pairs: PairSource, engine: Engine, *, held: int = 0) -> None:
         """Set `structure_` from a sample of the training rows, or None if memory is too small."""
@@ -283,32 +281,18 @@ def in_sample_warning(projection: Projection, pairs: PairSource, reg: Any) -> st
         directions = min(bound, _directions(own, sample[view], r))
         # If a sample has as many as it can have, all rows may have as many as they can.
         found.append(bound if m < n and directions >= min(m - 1, bound) else directions)
-    return None if sum(found) < n - 1 + L else warning_text(n, L, found[0], found[1])
-
-
-def warning_text(n_rows: int, n_components: int, x_directions: int, y_directions: int) -> str:
-    """The text of the in-sample warning."""
+    if sum(found) < n - 1 + L:
+        return None
     return (
-        f"the {n_components} correlations found are at least {PERFECT}, but would be for any two "
-        f"views, related or not: X varies in {x_directions} directions and Y in {y_directions}, "
-        f"together more than the {n_rows} rows can separate. correlations_ is meaningless here. "
-        "Use score or permutation_test on rows not used in fit; pass more rows, or raise reg."
+        f"the {L} correlations found are at least {PERFECT}, but would be for any two views, "
+        f"related or not: X varies in {found[0]} directions and Y in {found[1]}, together more "
+        f"than the {n} rows can separate. correlations_ is meaningless here. Use score or "
+        "permutation_test on rows not used in fit; pass more rows, or raise reg."
     )
 
 
 def _directions(view: ViewProjection, rows: Array, reg: float) -> int:
     """Directions of the rows' features that `reg` leaves free to correlate perfectly."""
-    values = np.linalg.eigvalsh(_gram(view, rows, equilibrated=reg == 0.0))
-    # v / (v + r) >= PERFECT, with r relative to the total variance
-    least = max(reg * PERFECT / (1.0 - PERFECT), _ROUNDING)
-    return int((values > least * values.sum()).sum())
-
-
-def _gram(view: ViewProjection, rows: Array, *, equilibrated: bool) -> NDArray[np.float64]:
-    """Inner products (m, m) of the centred features of rows, columns scaled if `equilibrated`.
-
-    Without regularization the scale of a column does not matter, and must not influence the count.
-    """
     backend = numpy_backend("float64")
     features = view.features.to(backend)
     X = backend.asarray(rows)
@@ -316,15 +300,19 @@ def _gram(view: ViewProjection, rows: Array, *, equilibrated: bool) -> NDArray[n
         # Weights on kernel columns stand for features whose inner products are the kernel itself.
         G = np.asarray(dense(features.kernel(X, X)))
         G = G - G.mean(axis=0)
-        return np.asarray(G - G.mean(axis=1, keepdims=True))
-    G = np.zeros((int(rows.shape[0]),) * 2)
-    prepared = features.prepare(X)
-    for columns in features.slices(PROJECTED_COLUMNS):
-        F = features.block(prepared, columns)
-        largest = np.abs(F).max(axis=0)
-        F = F - F.mean(axis=0)
-        if equilibrated:
-            deviation = F.std(axis=0)
-            F /= np.where(deviation <= _ROUNDING * largest, np.inf, deviation)
-        G += F @ F.T
-    return G
+        G = G - G.mean(axis=1, keepdims=True)
+    else:
+        G = np.zeros((int(rows.shape[0]),) * 2)
+        prepared = features.prepare(X)
+        for columns in features.slices(PROJECTED_COLUMNS):
+            F = features.block(prepared, columns)
+            largest = np.abs(F).max(axis=0)
+            F = F - F.mean(axis=0)
+            if reg == 0.0:  # the scale of a column does not matter then
+                deviation = F.std(axis=0)
+                F /= np.where(deviation <= _ROUNDING * largest, np.inf, deviation)
+            G += F @ F.T
+    values = np.linalg.eigvalsh(G)
+    # v / (v + r) >= PERFECT, with r relative to the total variance
+    least = max(reg * PERFECT / (1.0 - PERFECT), _ROUNDING)
+    return int((values > least * values.sum()).sum())

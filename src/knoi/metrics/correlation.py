@@ -6,8 +6,7 @@ the components as they are; it is what a user of `transform` gets, and what Lope
 report.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,6 +17,7 @@ from knoi.data.source import check_finite
 from knoi.exceptions import InputError, InputTypeError
 
 Float64 = NDArray[np.float64]
+RowFunction = Callable[[NDArray[Any]], Float64]  # of rows (n, L)
 Measure = Literal["refit", "fitted"]
 
 # Rows per block: 2048 x 2 L doubles stay in cache, which makes the QR 3x faster than one of all
@@ -62,10 +62,10 @@ def component_correlations(Zx: Any, Zy: Any) -> Float64:
         In [-1, 1]; 0 where either column is constant.
     """
     Zx, Zy = paired_projections(Zx, Zy, same_width=True)
-    x, y = _scaled(Zx), _scaled(Zy)
+    x, y = _standardizer(Zx), _standardizer(Zy)
     Sxx, Syy, Sxy = np.zeros((3, Zx.shape[1]))
     for rows in row_blocks(len(Zx)):
-        A, B = x.standardise(Zx[rows]), y.standardise(Zy[rows])
+        A, B = x(Zx[rows]), y(Zy[rows])
         Sxx += (A * A).sum(axis=0)
         Syy += (B * B).sum(axis=0)
         Sxy += (A * B).sum(axis=0)
@@ -127,7 +127,7 @@ def total_correlation(
     check_same_width(Zx, Zx_train, ("Zx", names[0]))
     check_same_width(Zy, Zy_train, ("Zy", names[1]))
     _, x, y = _linear_cca(Zx_train, Zy_train)
-    aligned = component_correlations(x.project(Zx), y.project(Zy))
+    aligned = component_correlations(x(Zx), y(Zy))
     return float(aligned[:n_components].sum())
 
 
@@ -137,7 +137,7 @@ def unit_columns(Z: NDArray[Any]) -> tuple[Float64, Float64]:
     Constant columns become 0. The weights (L, rank) leave out directions that Z does not have, by
     the measure of `canonical_correlations`.
     """
-    centred = _scaled(Z).standardise(Z)
+    centred = _standardizer(Z)(Z)
     sum_of_squares = (centred * centred).sum(axis=0)
     length = np.where(_varies(sum_of_squares, Z), np.sqrt(sum_of_squares), 0.0)
     R = np.asarray(np.linalg.qr(centred, mode="r"))
@@ -145,34 +145,21 @@ def unit_columns(Z: NDArray[Any]) -> tuple[Float64, Float64]:
     return centred / np.where(length == 0.0, np.inf, length), length[:, None] * weights
 
 
-@dataclass(frozen=True)
-class _FittedView:
-    scale: Float64  # (L,) largest absolute value of each column
-    mean: Float64  # (L,) mean of Z / scale
-    weights: Float64  # (L, k); zero columns where the view lacks a direction
-
-    def standardise(self, Z: NDArray[Any]) -> Float64:
-        return np.asarray(Z / self.scale - self.mean, dtype=np.float64)
-
-    def project(self, Z: NDArray[Any]) -> Float64:
-        return self.standardise(Z) @ self.weights
-
-
-def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> tuple[Float64, _FittedView, _FittedView]:
-    """Correlations (min(Lx, Ly),) and both views of a linear CCA after Bjoerck and Golub.
+def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> tuple[Float64, RowFunction, RowFunction]:
+    """Correlations (min(Lx, Ly),) and projections of a linear CCA after Bjoerck and Golub.
 
     It works on the triangle of one QR of both views side by side: covariances would square the
     condition number. The orthonormal factor is never needed, since the views and the rows of their
     triangle have the same inner products.
     """
     n, Lx, Ly = len(Zx), Zx.shape[1], Zy.shape[1]
-    x, y = _scaled(Zx), _scaled(Zy)
+    x, y = _standardizer(Zx), _standardizer(Zy)
 
     def triangle(start: int, stop: int) -> Float64:
         # Halved like a pairwise sum, so that rounding grows with the log of n and not with n.
         if stop - start <= _BLOCK_ROWS:
             rows = slice(start, stop)
-            both = np.concatenate([x.standardise(Zx[rows]), y.standardise(Zy[rows])], axis=1)
+            both = np.concatenate([x(Zx[rows]), y(Zy[rows])], axis=1)
         else:
             middle = (start + stop) // 2
             both = np.concatenate([triangle(start, middle), triangle(middle, stop)])
@@ -189,11 +176,11 @@ def _linear_cca(Zx: NDArray[Any], Zy: NDArray[Any]) -> tuple[Float64, _FittedVie
     x_weights, y_weights = np.zeros((Lx, k)), np.zeros((Ly, k))
     x_weights[:, : len(found)] = Wx @ left
     y_weights[:, : len(found)] = Wy @ right.T
-    return correlations, replace(x, weights=x_weights), replace(y, weights=y_weights)
+    return correlations, lambda Z: x(Z) @ x_weights, lambda Z: y(Z) @ y_weights
 
 
-def _scaled(Z: NDArray[Any]) -> _FittedView:
-    """Scale by the largest value and centre; no weights yet.
+def _standardizer(Z: NDArray[Any]) -> RowFunction:
+    """The function that scales rows by the largest values of the columns of Z and centres them.
 
     The largest absolute value, not the deviation: rounding noise of a column is proportional to
     it, so that after the division one threshold separates signal from rounding in every column,
@@ -207,7 +194,7 @@ def _scaled(Z: NDArray[Any]) -> _FittedView:
     # removes the rounding error of the first.
     for _ in range(2):
         mean += sum((Z[rows] / scale - mean).sum(axis=0) for rows in row_blocks(len(Z))) / len(Z)
-    return _FittedView(scale, mean, np.empty((Z.shape[1], 0)))
+    return lambda rows: np.asarray(rows / scale - mean, dtype=np.float64)
 
 
 def _whitened(R: Float64, n: int, resolution: float) -> tuple[Float64, Float64]:
