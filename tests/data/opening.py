@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from knoi.data.open import open_view
 from knoi.exceptions import InputError, MemoryBudgetError, SourceFormatError
-from tests.contracts.view_source import SourceCase
+from tests.contracts.view_source import SourceCase, ViewSourceContract
 
 TABLE = np.random.default_rng(0).normal(size=(11, 4)).astype(np.float32)
 IMAGES = np.random.default_rng(1).integers(0, 256, size=(11, 6)).astype(np.uint8)
@@ -46,6 +46,17 @@ def in_memory(data, expected=TABLE, names=None, sparse=False):
     """A contract case for data in memory."""
     case = SourceCase(lambda: open_view(data, "X"), expected, True, names, sparse=sparse)
     return lambda folder: case
+
+
+def contract(cases):
+    """The contract of views as a class of tests, for contract cases by their names."""
+
+    class TestContract(ViewSourceContract):
+        @pytest.fixture(params=cases.values(), ids=cases.keys())
+        def case(self, request, tmp_path):
+            return request.param(tmp_path)
+
+    return TestContract
 
 
 class Bomb:

@@ -5,6 +5,8 @@ import weakref
 
 import numpy as np
 
+from knoi.data.pairs import PairSource
+
 
 class RecordingSource:
     """Returns copies of an array's rows as a file would; with `random_access`, views of them."""
@@ -44,6 +46,13 @@ class RecordingSource:
 
     def close(self):
         self.closed = True
+
+
+def pair_of(n_rows, *, random_access=False):
+    """Pairs of numbered rows with 2 and 3 columns, and their two sources."""
+    x = RecordingSource(numbered(n_rows, 2), random_access=random_access)
+    y = RecordingSource(numbered(n_rows, 3, sign=-1), random_access=random_access)
+    return PairSource(x, y), x, y
 
 
 def numbered(n_rows, n_cols=2, sign=1, dtype=np.float64):

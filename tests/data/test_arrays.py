@@ -17,8 +17,8 @@ from hypothesis.extra import numpy as hnp
 
 from knoi.data.open import open_view
 from knoi.exceptions import InputTypeError
-from tests.contracts.view_source import ViewSourceContract, dense
-from tests.data.opening import IMAGES, TABLE, error_message, in_memory
+from tests.contracts.view_source import dense
+from tests.data.opening import IMAGES, TABLE, contract, error_message, in_memory
 
 SPARSE = np.where(TABLE > 0.3, TABLE, 0)
 COLUMNS = {name: TABLE[:, j] for j, name in enumerate("abcd")}
@@ -119,10 +119,7 @@ CASES = {
 }
 
 
-class TestContract(ViewSourceContract):
-    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
-    def case(self, request, tmp_path):
-        return request.param(tmp_path)
+TestContract = contract(CASES)
 
 
 def test_arrays_are_not_copied_and_stay_writable():

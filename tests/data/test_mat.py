@@ -1,27 +1,22 @@
 """MATLAB's files, of version 7.3 and older: rows as MATLAB shows them."""
 
-import sys
-
 import h5py
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
 
-from knoi import LinearCCA
 from knoi.data.open import open_view
 from knoi.exceptions import (
-    InputError,
     InputTypeError,
     MemoryBudgetError,
-    MissingExtraError,
     SourceFormatError,
 )
-from tests.contracts.view_source import ViewSourceContract
 from tests.data.opening import (
     IMAGES,
     DamagedFileContract,
     FlippedByteContract,
+    contract,
     error_message,
     on_disk,
     read_all,
@@ -129,10 +124,7 @@ CASES = {
 }
 
 
-class TestContract(ViewSourceContract):
-    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
-    def case(self, request, tmp_path):
-        return request.param(tmp_path)
+TestContract = contract(CASES)
 
 
 class TestDamagedOlder(FlippedByteContract):
@@ -168,15 +160,6 @@ def test_doubles_stored_as_bytes_are_doubles(tmp_path):
     rows = open_view(path, "X").read(0, 2)
     assert rows.dtype == np.float64
     np.testing.assert_array_equal(rows, np.arange(8.0).reshape(2, 4))
-
-
-@pytest.mark.parametrize("right", [TABLE[:, :2] + 1, SPARSE], ids=["dense", "sparse"])
-def test_fits_like_arrays(save, right):
-    path = save({"left": TABLE, "right": right})
-    ours = LinearCCA(2, reg=1e-3).fit(f"{path}:left", f"{path}:right")
-    arrays = LinearCCA(2, reg=1e-3).fit(TABLE, right)
-    np.testing.assert_array_equal(ours.transform(f"{path}:left"), arrays.transform(TABLE))
-    np.testing.assert_array_equal(ours.transform_y(f"{path}:right"), arrays.transform_y(right))
 
 
 def test_selecting_a_variable(save):
@@ -265,21 +248,6 @@ def test_close_closes_the_file(tmp_path):
     with h5py.File(path, "r+") as file:  # HDF5 does not write to a file that is still open
         assert "a" in file
     source.close()
-
-
-def test_without_h5py(tmp_path, monkeypatch):
-    path = save_73(tmp_path, {"a": TABLE})
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    assert error_message(path, MissingExtraError) == (
-        "reading a MATLAB file needs h5py, which is not installed. Run: pip install 'knoi[io]'"
-    )
-
-
-def test_a_sparse_matrix_with_indices_out_of_bounds(tmp_path):
-    path = save_73(tmp_path, {"a": SPARSE})
-    with h5py.File(path, "r+") as file:
-        file["a/ir"][0] = 10**9
-    assert "is an invalid sparse matrix" in error_message(path, InputError)
 
 
 def test_unknown_types(tmp_path):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from knoi import LinearCCA
 from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, SourceFormatError
-from tests.contracts.view_source import SourceCase, ViewSourceContract
+from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
     IMAGES,
     TABLE,
     Bomb,
     FlippedByteContract,
+    contract,
     error_message,
     on_disk,
     read_all,
@@ -83,10 +83,7 @@ CASES = {
 }
 
 
-class TestContract(ViewSourceContract):
-    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
-    def case(self, request, tmp_path):
-        return request.param(tmp_path)
+TestContract = contract(CASES)
 
 
 class TestDamaged(FlippedByteContract):
@@ -204,11 +201,3 @@ def test_a_sparse_matrix_without_a_member(tmp_path):
                 part.writestr(name, archive.read(name))
     message = error_message(path, SourceFormatError)
     assert "cannot be read as .npz: 'indptr is not a file in the archive'." in message
-
-
-def test_a_sparse_file_fits_like_the_matrix(two_views, tmp_path):
-    X, Y = two_views
-    sparse = scipy.sparse.csr_array(np.where(np.abs(X) > 1, X, 0))
-    path = sparse_npz(table=sparse)(tmp_path)
-    ours, arrays = LinearCCA(2).fit(path, Y), LinearCCA(2).fit(sparse, Y)
-    np.testing.assert_array_equal(ours.transform(path), arrays.transform(sparse))

@@ -12,7 +12,13 @@ import pytest
 import scipy.io
 
 from knoi.data.open import open_view, opened_view, read_column
-from knoi.exceptions import InputError, InputTypeError, SourceFormatError, SourceNotFoundError
+from knoi.exceptions import (
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+    SourceFormatError,
+    SourceNotFoundError,
+)
 from tests.data.opening import IMAGES, TABLE, error_message, read_all
 from tests.data.recording import RecordingSource, numbered
 from tests.data.test_npy import npy, npz, sparse_npz
@@ -123,6 +129,25 @@ def test_none():
 def test_other_objects(data):
     message = error_message(data, InputTypeError)
     assert message.startswith(f"X is a {type(data).__name__}. Pass a 2-D array")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "purpose"),
+    [
+        ("view.h5", "h5py", "HDF5"),
+        ("view.zarr", "zarr", "Zarr"),
+        ("view.parquet", "pyarrow.parquet", "Parquet"),
+        ("view.csv", "pyarrow", "CSV"),
+        ("view.mat", "h5py", "a MATLAB file"),
+    ],
+)
+def test_a_missing_library(name, module, purpose, tmp_path, monkeypatch):
+    (tmp_path / name).write_bytes(bytes(512) + b"\x89HDF\r\n\x1a\n")  # as MATLAB begins a file
+    monkeypatch.setitem(sys.modules, module, None)
+    assert error_message(tmp_path / name, MissingExtraError) == (
+        f"reading {purpose} needs {module.partition('.')[0]}, which is not installed. "
+        "Run: pip install 'knoi[io]'"
+    )
 
 
 def test_opening_an_array_imports_no_optional_library():

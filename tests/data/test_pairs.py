@@ -16,15 +16,9 @@ from knoi.data.pairs import PairSource, Prefetcher
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
 from tests.contracts.view_source import SourceCase, ViewSourceContract, dense
-from tests.data.recording import RecordingSource, numbered
+from tests.data.recording import RecordingSource, numbered, pair_of
 
 in_memory_or_file = pytest.mark.parametrize("random_access", [True, False])
-
-
-def pair_of(n_rows, *, random_access=False):
-    x = RecordingSource(numbered(n_rows, 2), random_access=random_access)
-    y = RecordingSource(numbered(n_rows, 3, sign=-1), random_access=random_access)
-    return PairSource(x, y), x, y
 
 
 def as_kind(table, kind, path):

@@ -1,6 +1,5 @@
 """Parquet files and folders, and Arrow tables: features, nulls, memory, damaged files."""
 
-import sys
 import tracemalloc
 
 import numpy as np
@@ -16,12 +15,18 @@ from knoi.data.open import open_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
-    MissingExtraError,
     SourceFormatError,
     SourceNotFoundError,
 )
-from tests.contracts.view_source import SourceCase, ViewSourceContract
-from tests.data.opening import IMAGES, DamagedFileContract, error_message, in_memory, read_all
+from tests.contracts.view_source import SourceCase
+from tests.data.opening import (
+    IMAGES,
+    DamagedFileContract,
+    contract,
+    error_message,
+    in_memory,
+    read_all,
+)
 from tests.data.opening import TABLE as FOUR_COLUMNS
 
 TABLE = FOUR_COLUMNS[:, :3]
@@ -98,10 +103,7 @@ CASES = {
 }
 
 
-class TestContract(ViewSourceContract):
-    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
-    def case(self, request, tmp_path):
-        return request.param(tmp_path)
+TestContract = contract(CASES)
 
 
 class TestDamaged(DamagedFileContract):
@@ -278,11 +280,3 @@ def test_a_folder_may_have_any_name(tmp_path):
     empty.mkdir()
     assert "folder without .parquet files" in error_message(empty, SourceFormatError)
     error_message(tmp_path / "other.parquet", SourceNotFoundError)
-
-
-def test_without_pyarrow(tmp_path, monkeypatch):
-    path = write(tmp_path / "view.parquet", columns_of())
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert error_message(path, MissingExtraError) == (
-        "reading Parquet needs pyarrow, which is not installed. Run: pip install 'knoi[io]'"
-    )

@@ -1,19 +1,18 @@
 """HDF5 and Zarr, by path and as objects; who closes what."""
 
-import sys
-
 import h5py
 import numpy as np
 import pytest
 import zarr
 
 from knoi.data.open import open_view
-from knoi.exceptions import InputError, InputTypeError, MissingExtraError, SourceFormatError
-from tests.contracts.view_source import SourceCase, ViewSourceContract
+from knoi.exceptions import InputError, InputTypeError, SourceFormatError
+from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
     IMAGES,
     TABLE,
     DamagedFileContract,
+    contract,
     error_message,
     on_disk,
     read_all,
@@ -85,10 +84,7 @@ CASES = {
 }
 
 
-class TestContract(ViewSourceContract):
-    @pytest.fixture(params=CASES.values(), ids=CASES.keys())
-    def case(self, request, tmp_path):
-        return request.param(tmp_path)
+TestContract = contract(CASES)
 
 
 class TestDamaged(DamagedFileContract):
@@ -169,15 +165,3 @@ def test_damaged_chunks(tmp_path):
         open_view(path, "X").read(0, 11)
     (path / "zarr.json").write_text("{")
     assert "cannot be read as Zarr" in error_message(path, SourceFormatError)
-
-
-@pytest.mark.parametrize(
-    ("write", "module", "purpose"),
-    [(hdf5(a=TABLE), "h5py", "HDF5"), (zarr_array(), "zarr", "Zarr")],
-)
-def test_a_missing_library(write, module, purpose, tmp_path, monkeypatch):
-    path = write(tmp_path)
-    monkeypatch.setitem(sys.modules, module, None)
-    assert error_message(path, MissingExtraError) == (
-        f"reading {purpose} needs {module}, which is not installed. Run: pip install 'knoi[io]'"
-    )

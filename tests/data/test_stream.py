@@ -4,6 +4,7 @@ import _thread
 import re
 import threading
 import time
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -14,22 +15,14 @@ from hypothesis import strategies as st
 from knoi.data.pairs import PairSource
 from knoi.data.stream import PairStream, Position, ShufflePlan, plan_shuffle
 from knoi.exceptions import InputError, MemoryBudgetError, NonFiniteError
-from tests.data.recording import RecordingSource, numbered
+from tests.data.recording import RecordingSource, numbered, pair_of
 
 PLENTY = 1 << 30
 MIB = 1 << 20
 
 
-def file_pair(n_rows, dtype=np.float64):
-    x = RecordingSource(numbered(n_rows, 2, dtype=dtype))
-    y = RecordingSource(numbered(n_rows, 3, sign=-1, dtype=dtype))
-    return PairSource(x, y), x, y
-
-
-def memory_pair(n_rows):
-    x = RecordingSource(numbered(n_rows, 2), random_access=True)
-    y = RecordingSource(numbered(n_rows, 3, sign=-1), random_access=True)
-    return PairSource(x, y), x, y
+file_pair = pair_of
+memory_pair = partial(pair_of, random_access=True)
 
 
 def windowed(pairs, batch_size, seed=0, *, chunk_rows, window_chunks, **options):
