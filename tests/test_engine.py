@@ -1,6 +1,5 @@
 """Workers and their BLAS threads, sizes in bytes, chunks that fit a memory budget."""
 
-import operator
 import threading
 
 import numpy as np
@@ -32,10 +31,9 @@ def engine(request):
     engine.close()
 
 
-def test_map_and_reduce_keep_the_order(engine):
+def test_map_keeps_the_order(engine):
     mapped = engine.map(lambda item, a, b: item * a + b, range(20), 3, 1)
     assert mapped == [3 * i + 1 for i in range(20)]
-    assert engine.reduce(operator.add, [[1], [2], [3]]) == [1, 2, 3]
 
 
 def test_an_error_in_a_worker_reaches_the_caller(engine):

@@ -1,15 +1,14 @@
 """Workers, block sizes and memory budgets: how work is divided and who does it.
 
-An engine maps a function over items and adds results up. It never looks inside an array, so the
-same calls can be served by remote workers. Block sizes follow from a memory budget in bytes.
+An engine maps a function over items. It never looks inside an array, so the same calls can be
+served by remote workers. Block sizes follow from a memory budget in bytes.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import reduce
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
@@ -29,10 +28,6 @@ class Engine(Protocol):
 
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:
         """`[fn(item, *shared) for item in items]`, in order, on any worker."""
-        ...
-
-    def reduce(self, op: Callable[[Result, Result], Result], items: Iterable[Result]) -> Result:
-        """Fold results together, in order, so that sums come out the same every time."""
         ...
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
@@ -56,10 +51,6 @@ class Serial:
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:
         """Apply `fn` to one item after the other."""
         return [fn(item, *shared) for item in items]
-
-    def reduce(self, op: Callable[[Result, Result], Result], items: Iterable[Result]) -> Result:
-        """Fold from the left."""
-        return reduce(op, items)
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
         """Change nothing: there are no workers."""
@@ -96,10 +87,6 @@ class Threads:
             if failure is not None:
                 raise failure
         return [future.result() for future in futures]
-
-    def reduce(self, op: Callable[[Result, Result], Result], items: Iterable[Result]) -> Result:
-        """Fold from the left."""
-        return reduce(op, items)
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
         """Limit BLAS to one thread inside the context."""

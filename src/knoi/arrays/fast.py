@@ -83,14 +83,9 @@ def hadamard(X: Array) -> Array:
     if X.shape[1] >= MIN_HADAMARD_SIZE and can_compile(X):
         compiled().hadamard_rows(X)
         return X
-    return _hadamard_by_namespace(X)
-
-
-def _hadamard_by_namespace(X: Array) -> Array:
-    """`hadamard` in n log n additions of the array's namespace."""
     xp = array_namespace(X)
     n, size = X.shape
-    span = size // 2
+    span = size // 2  # n log n additions
     while span >= 1:
         pairs = xp.reshape(X, (n, size // (2 * span), 2, span))
         sums = pairs[:, :, 0, :] + pairs[:, :, 1, :]

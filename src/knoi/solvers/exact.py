@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend, Whitener, top_svd, whitener
+from knoi.arrays.backend import Array, Backend, top_svd, whitener
 from knoi.exceptions import InputError
 
 
@@ -182,7 +182,7 @@ class Moments:
 
 
 def _check_range(view: str, S: Array, largest: float, backend: Backend) -> None:
-    """Refuse variances too large or too small to be numbers of the precision used."""
+    """`InputError` if variances over- or underflow the precision used."""
     variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
     if not np.isfinite(variance).all():
         raise InputError(
@@ -230,7 +230,8 @@ def solve_primal(
     _check_rank(n_components, [w.rank for w in whiteners])
     Wx, Wy = whiteners
     T = Wy.whiten(Wx.whiten(moments.Sxy).T).T  # (rank_x, rank_y)
-    return _solution(T, Wx, Wy, n_components, backend)
+    left, s, right = top_svd(T, n_components, backend)
+    return _ordered(Wx.unwhiten(left), Wy.unwhiten(right), s, backend)
 
 
 def solve_dual(
@@ -267,11 +268,6 @@ def solve_dual(
     A = Ex @ (left / (xp.sqrt(lx) * wx)[:, None])
     B = Ey @ (right / (xp.sqrt(ly) * wy)[:, None])
     return _ordered(A - xp.mean(A, axis=0), B - xp.mean(B, axis=0), s, backend)
-
-
-def _solution(T: Array, Wx: Whitener, Wy: Whitener, L: int, backend: Backend) -> Solution:
-    left, s, right = top_svd(T, L, backend)
-    return _ordered(Wx.unwhiten(left), Wy.unwhiten(right), s, backend)
 
 
 def _ordered(U: Array, V: Array, s: Array, backend: Backend) -> Solution:

@@ -6,6 +6,7 @@ only b x L scores and L x L covariances and is the one place where the views mee
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -102,7 +103,8 @@ class MinibatchFeatures:
 
         # A few lanes per worker: fewer sums to add up than blocks, and no worker waits long.
         lanes = even_slices(len(self._blocks), len(self._blocks) // (4 * engine.n_workers))
-        scores = engine.reduce(add, engine.map(some_blocks, lanes))
+        # In order, so that sums are the same every time.
+        scores = reduce(add, engine.map(some_blocks, lanes))
         self._made = self._kept is not None
         return scores
 
@@ -280,10 +282,9 @@ class KNOIUpdate:
 
         found = self.engine.map(apply, parts)
         half = len(found) // 2
-        return [self._joined(found[:half]), self._joined(found[half:])]
-
-    def _joined(self, parts: Sequence[Array]) -> Array:
-        return parts[0] if len(parts) == 1 else self.backend.xp.concat(parts, axis=1)
+        if half == 1:
+            return found
+        return [self.backend.xp.concat(own, axis=1) for own in (found[:half], found[half:])]
 
 
 def project_batch(
