@@ -2,24 +2,23 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 
-from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features import Additive
 from knoi.features.additive import fit_weights
 from knoi.kernels import AdditiveChi2, Intersection
-from tests.contracts.feature_map import FeatureMapContract, MapCase, sparse_rows
+from tests.features.fitting import fit, sparse_rows
 
 KERNELS = [AdditiveChi2(), Intersection()]
 
 
-def named(kernel):
-    return kernel.name
+both_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,7 @@ def rows():
     return X
 
 
-def additive(rows, kernel, rank):
-    return Additive.fit(rows, kernel, rank, 0, View.X)
+additive = partial(fit, Additive)
 
 
 def distances(K):
@@ -48,21 +46,7 @@ def error(features, X):
     return relative(Phi @ Phi.T, features.kernel(X, X))
 
 
-@pytest.fixture(
-    params=[(KERNELS[0], 5), (KERNELS[1], 15), (KERNELS[0], 29)],
-    ids=lambda param: f"{param[0].name}-{param[1]}",
-    scope="module",
-)
-def case(request, rows):
-    kernel, rank = request.param
-    return MapCase(additive(rows, kernel, rank), rows[:20], {29: 25}.get(rank, rank))
-
-
-class TestAdditive(FeatureMapContract):
-    pass
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@both_kernels
 def test_is_the_formula(rows, kernel):
     features = additive(rows, kernel, 25)
     L, c = features.step, features.weights
@@ -79,7 +63,7 @@ def test_is_the_formula(rows, kernel):
     np.testing.assert_allclose(features.transform(rows), wanted, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@both_kernels
 def test_a_row_with_itself_is_exact(rows, kernel):
     for n in (0, 1, 3, 6):
         Phi = additive(rows, kernel, 5 * (2 * n + 1)).transform(rows)
@@ -112,14 +96,16 @@ def test_error_of_the_intersection_falls_faster_than_one_over_root_rank(rows):
         assert more / less > 2.5  # a random map would have 2, at four times the rank
 
 
-@pytest.mark.parametrize(("steps", "draw"), [(1, "uniform"), (2, "gamma"), (3, "dirichlet")])
+@pytest.mark.parametrize(
+    ("steps", "draw"),
+    [
+        (1, lambda rng: rng.random((80, 20))),
+        (2, lambda rng: rng.gamma(0.5, size=(80, 20))),
+        (3, lambda rng: rng.dirichlet(np.full(20, 0.3), size=80)),
+    ],
+)
 def test_is_better_than_scikit_learn_at_as_many_features(steps, draw):
-    rng = np.random.default_rng(1)
-    X = {
-        "uniform": lambda: rng.random((80, 20)),
-        "gamma": lambda: rng.gamma(0.5, size=(80, 20)),
-        "dirichlet": lambda: rng.dirichlet(np.full(20, 0.3), size=80),
-    }[draw]()
+    X = draw(np.random.default_rng(1))
     ours = additive(X, AdditiveChi2(), 20 * (2 * steps - 1)).transform(X)
     theirs = AdditiveChi2Sampler(sample_steps=steps).fit_transform(X)
     assert ours.shape == theirs.shape
@@ -129,7 +115,7 @@ def test_is_better_than_scikit_learn_at_as_many_features(steps, draw):
         assert relative(ours, K) < relative(theirs, K)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@both_kernels
 @pytest.mark.parametrize("n", [1, 5])
 def test_no_other_step_is_much_better(kernel, n):
     X = np.random.default_rng(2).gamma(0.5, size=(400, 1))
@@ -144,7 +130,7 @@ def test_no_other_step_is_much_better(kernel, n):
     assert error_at(step) < 1.1 * min(error_at(step * ratio) for ratio in np.linspace(0.5, 2, 61))
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@both_kernels
 def test_the_unit_of_the_data_is_a_factor(rows, kernel):
     # The kernel is homogeneous; its features are only if the phases do not depend on the unit.
     features = additive(rows, kernel, 35)

@@ -1,6 +1,5 @@
 """How landmarks are chosen: each rule against its definition, what it explains, and streams."""
 
-import tracemalloc
 from functools import cache
 from typing import get_args
 
@@ -10,7 +9,7 @@ import scipy.sparse
 
 from knoi import KNOI, NystromCCA
 from knoi.arrays.random import View
-from knoi.exceptions import InputError, NonFiniteError
+from knoi.exceptions import InputError
 from knoi.features import Nystrom
 from knoi.features.landmarks import (
     Selection,
@@ -24,16 +23,10 @@ from knoi.features.landmarks import (
     select_landmarks,
 )
 from knoi.kernels import RBF, Chi2, Linear, Polynomial
+from tests.features.fitting import peak_memory_below, sparse_rows
 
 SELECTIONS = get_args(Selection)
 every_rule = pytest.mark.parametrize("method", SELECTIONS)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    X = np.random.default_rng(0).standard_normal((60, 5))
-    X.setflags(write=False)
-    return X
 
 
 def unequal_clusters(n=1000, d=4, seed=0):
@@ -246,34 +239,12 @@ class TestEveryRule:
         assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
         assert distances.min(1).max() < (1.0 if method == "kmeans" else 6.0)
 
-    def test_raises_for_more_landmarks_than_rows(self, rows):
-        expected = r"^rank=61 landmarks cannot be chosen from 60 rows\. Lower rank to at most 60\.$"
-        with pytest.raises(InputError, match=expected):
-            select_landmarks(rows, RBF(2.0), 61, 0, View.X)
-
-    def test_raises_for_an_unknown_rule(self, rows):
-        expected = (
-            r"^landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', "
-            r"'kmeans', 'kmeans\+\+', 'pivoted_cholesky', 'randomly_pivoted_cholesky', "
-            r"'leverage'\.$"
-        )
-        with pytest.raises(InputError, match=expected):
-            select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    X = scipy.sparse.random_array((120, 40), density=0.1, rng=np.random.default_rng(0))
-    return scipy.sparse.csr_array(X)
-
-
-class TestSparseRows:
     @every_rule
-    def test_landmarks_are_those_of_dense_rows(self, sparse, method):
-        kernel = RBF(1.5)
-        found = select_landmarks(sparse, kernel, 20, 0, View.X, method)
+    def test_landmarks_of_sparse_rows_are_those_of_dense_rows(self, method):
+        sparse = sparse_rows(120, 40, 4)
+        found = select_landmarks(sparse, RBF(1.5), 20, 0, View.X, method)
         assert isinstance(found, scipy.sparse.csr_array)
-        dense = select_landmarks(sparse.toarray(), kernel, 20, 0, View.X, method)
+        dense = select_landmarks(sparse.toarray(), RBF(1.5), 20, 0, View.X, method)
         np.testing.assert_allclose(found.toarray(), dense, atol=1e-12)
 
 
@@ -291,6 +262,7 @@ class TestStreams:
         assert (np.diff(whole[:, 0]) > 0).all()
         for edges in (range(1, 500), [0, 0, 499], range(7, 500, 93)):
             np.testing.assert_array_equal(reservoir(cut(table, edges), n, 3, View.X), whole)
+        assert reservoir([table.astype(np.uint8)], n, 3, View.X).dtype == np.float32
         sparse = reservoir(cut(scipy.sparse.csr_array(table), range(50, 500, 50)), n, 3, View.X)
         np.testing.assert_array_equal(sparse.toarray(), whole)
 
@@ -312,12 +284,9 @@ class TestStreams:
                 buffer[...] = np.arange(100 * k, 100 * (k + 1))[:, None]
                 yield buffer
 
-        tracemalloc.start()
-        found = reservoir(chunks(), 100, 0, View.X)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        # 40,000 rows went by; room for some times the 100 that stay, and for the chunk.
-        assert peak < 2000 * 50 * 8
+        # 40,000 rows go by; memory for some times the 100 that stay, and for the chunk.
+        with peak_memory_below(2000 * 50 * 8):
+            found = reservoir(chunks(), 100, 0, View.X)
         whole = reservoir([np.arange(40_000.0)[:, None]], 100, 0, View.X)
         np.testing.assert_array_equal(found[:, :1], whole)
 
@@ -338,57 +307,57 @@ class TestStreams:
         found = landmarks_from_chunks([X], RBF(3.0), 20, 0, View.X)
         np.testing.assert_array_equal(found, reservoir([X], 20, 0, View.X))
 
-    def test_integers_are_computed_with_as_numbers(self):
-        table = np.arange(400).reshape(-1, 2).astype(np.uint8)
-        assert reservoir([table], 10, 0, View.X).dtype == np.float32
 
-    def test_raises_for_too_few_candidates(self, rows):
-        expected = (
-            r"^candidates=5 is below rank=9: landmarks are chosen among the candidates\. "
-            r"Raise candidates to at least 9, or lower rank\.$"
-        )
-        with pytest.raises(InputError, match=expected):
-            landmarks_from_chunks([rows], RBF(2.0), 9, 0, View.X, candidates=5)
+ONE_CHUNK = np.ones((60, 5))
 
-    @pytest.mark.parametrize(
-        ("second", "error", "text"),
-        [
-            (
-                np.ones((3, 4)),
-                InputError,
-                r"^the chunk at row 60 of the stream has 4 dense columns, those before it 5 dense "
-                r"columns\. All chunks must be rows of one table\.$",
-            ),
-            (
-                scipy.sparse.csr_array(np.ones((3, 5))),
-                InputError,
-                r"has 5 sparse columns, those before it 5 dense columns\.",
-            ),
-            (
-                np.ones(5),
-                InputError,
-                r"^the chunk at row 60 of the stream has shape \(5,\): wanted \(n, d\)\. "
-                r"Reshape a single row to \(1, d\)\.$",
-            ),
-            (
-                np.full((1, 5), np.nan),
-                NonFiniteError,
-                r"^the chunk at row 60 of the stream holds NaN or infinite values\. Drop or fill "
-                r"them first\.$",
-            ),
-        ],
-    )
-    def test_raises_for_a_chunk_that_does_not_fit(self, rows, second, error, text):
-        with pytest.raises(error, match=text):
-            reservoir([rows, second], 10, 0, View.X)
 
-    def test_raises_for_a_stream_that_is_over(self, rows):
-        expected = (
-            r"^the stream of chunks holds no rows to choose landmarks from\. An iterator that was "
-            r"used before is empty: pass a fresh one\.$"
-        )
-        with pytest.raises(InputError, match=expected):
-            reservoir(iter([]), 10, 0, View.X)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: select_landmarks(ONE_CHUNK, RBF(2.0), 61, 0, View.X),
+            r"rank=61 landmarks cannot be chosen from 60 rows\. Lower rank to at most 60\.$",
+        ),
+        (
+            lambda: select_landmarks(ONE_CHUNK, RBF(2.0), 9, 0, View.X, "dpp"),
+            r"landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', "
+            r"'kmeans', 'kmeans\+\+', 'pivoted_cholesky', 'randomly_pivoted_cholesky', "
+            r"'leverage'\.$",
+        ),
+        (
+            lambda: landmarks_from_chunks([ONE_CHUNK], RBF(2.0), 9, 0, View.X, candidates=5),
+            r"candidates=5 is below rank=9: landmarks are chosen among the candidates\. "
+            r"Raise candidates to at least 9, or lower rank\.$",
+        ),
+        (
+            lambda: reservoir([ONE_CHUNK, np.ones((3, 4))], 10, 0, View.X),
+            r"the chunk at row 60 of the stream has 4 dense columns, those before it 5 dense "
+            r"columns\. All chunks must be rows of one table\.$",
+        ),
+        (
+            lambda: reservoir([ONE_CHUNK, scipy.sparse.csr_array((3, 5))], 10, 0, View.X),
+            r"the chunk at row 60 of the stream has 5 sparse columns, those before it 5 dense",
+        ),
+        (
+            lambda: reservoir([ONE_CHUNK, np.ones(5)], 10, 0, View.X),
+            r"the chunk at row 60 of the stream has shape \(5,\): wanted \(n, d\)\. "
+            r"Reshape a single row to \(1, d\)\.$",
+        ),
+        (
+            lambda: reservoir([ONE_CHUNK, np.full((1, 5), np.nan)], 10, 0, View.X),
+            r"the chunk at row 60 of the stream holds NaN or infinite values\. Drop or fill "
+            r"them first\.$",
+        ),
+        (
+            lambda: reservoir(iter([]), 10, 0, View.X),
+            r"the stream of chunks holds no rows to choose landmarks from\. An iterator that was "
+            r"used before is empty: pass a fresh one\.$",
+        ),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        call()
 
 
 def paired_clusters(n=2000):

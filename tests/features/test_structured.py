@@ -6,12 +6,10 @@ import pytest
 from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.fast import PAIRED_RUN
-from knoi.arrays.random import View
 from knoi.exceptions import InputError
-from knoi.features import RandomFourier
-from knoi.features.structured import StructuredFourier
+from knoi.features import RandomFourier, StructuredFourier
 from knoi.kernels import RBF, Laplacian, Matern
-from tests.contracts.feature_map import FeatureMapContract, MapCase
+from tests.features.fitting import errors, fit, rms
 
 CONSTRUCTIONS = ["hadamard", "fastfood"]
 
@@ -20,29 +18,8 @@ def rows_of(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
-def structured(X, kernel=RBF(2.0), rank=700, seed=0, construction="hadamard", paired=True):  # noqa: B008
-    return StructuredFourier.fit(
-        X, kernel, rank, seed, View.X, construction=construction, paired=paired
-    )
-
-
-class TestContract(FeatureMapContract):
-    @pytest.fixture(
-        params=[
-            ("hadamard", True, 5),
-            ("hadamard", False, 300),
-            ("fastfood", True, 1),
-        ],
-        ids=str,
-    )
-    def case(self, request):
-        construction, paired, d = request.param
-        X = rows_of(20, d)
-        kernel = Matern(2.0 * d**0.5)
-        small, large = (
-            structured(X, kernel, rank, 3, construction, paired) for rank in (300, 1100)
-        )
-        return MapCase(small, X, 300, large, 300)  # an unfinished block begins as the whole one
+def structured(X, kernel=RBF(2.0), rank=700, **options):  # noqa: B008
+    return fit(StructuredFourier, X, kernel, rank, **options)
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
@@ -81,45 +58,32 @@ def test_every_size_is_the_formula(size_of, construction):
     np.testing.assert_allclose(single.transform(X.astype(np.float32)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("d", "kernel"), [(1, RBF), (3, Matern), (256, RBF)])
+@pytest.mark.parametrize(("d", "kernel"), [(1, RBF(1.0)), (3, Matern(2.0)), (256, RBF(16.0))])
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_is_unbiased(d, construction, kernel):
-    X = rows_of(12, d)
-    kernel = kernel(d**0.5)
-    exact, seeds = kernel(X, X), 60
-    found = []
-    for seed in range(seeds):
-        Phi = structured(X, kernel, 256 + 128, seed, construction).transform(X)
-        found.append(Phi @ Phi.T)
-    error = np.std(found, axis=0) / np.sqrt(seeds)
-    assert (np.abs(np.mean(found, axis=0) - exact) < 4.5 * error).all()
+    found = errors(StructuredFourier, rows_of(12, d), kernel, 384, 60, construction=construction)
+    assert (np.abs(found.mean(axis=0)) < 4.5 * found.std(axis=0) / np.sqrt(60)).all()
 
 
 def test_hadamard_is_no_worse_than_independent_frequencies():
-    X = rows_of(40, 30)
-    kernel = RBF(30**0.5)
-    exact = kernel(X, X)
-
-    def errors(fit):
-        maps = (fit(X, kernel, 1024, seed, View.X).transform(X) for seed in range(12))
-        return [np.mean((Phi @ Phi.T - exact) ** 2) for Phi in maps]
-
-    ours, iid = errors(StructuredFourier.fit), errors(RandomFourier.fit)
-    spread = np.hypot(np.std(ours), np.std(iid)) / np.sqrt(12)
-    assert np.mean(ours) < np.mean(iid) + 2 * spread
+    ours, iid = (
+        np.mean(errors(kind, rows_of(40, 30), RBF(30**0.5), 1024, 12) ** 2, axis=(1, 2))
+        for kind in (StructuredFourier, RandomFourier)
+    )
+    assert ours.mean() < iid.mean() + 2 * np.hypot(ours.std(), iid.std()) / np.sqrt(12)
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_error_falls_like_one_over_root_rank(construction):
-    X = rows_of(40, 20)
-    kernel = RBF(20**0.5)
-    exact = kernel(X, X)
-
-    def error(rank):
-        maps = (structured(X, kernel, rank, seed, construction) for seed in range(8))
-        return np.sqrt(np.mean([(f.transform(X) @ f.transform(X).T - exact) ** 2 for f in maps]))
-
-    assert error(4096) < 0.65 * error(1024) < 0.65 * 0.65 * error(256)
+    few, more, many = (
+        rms(
+            errors(
+                StructuredFourier, rows_of(40, 20), RBF(20**0.5), M, 8, construction=construction
+            )
+        )
+        for M in (256, 1024, 4096)
+    )
+    assert many < 0.65 * more < 0.65 * 0.65 * few
 
 
 def test_rows_of_a_block_are_orthogonal_whatever_their_lengths():

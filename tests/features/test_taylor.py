@@ -2,50 +2,29 @@
 
 import itertools
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 from knoi.arrays.backend import numpy_backend
-from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features import Taylor
 from knoi.kernels import RBF
-from tests.contracts.feature_map import FeatureMapContract, MapCase, sparse_rows
+from tests.features.fitting import fit, peak_memory_below, sparse_rows
 
 
 @pytest.fixture(scope="module")
 def rows():
-    X = np.random.default_rng(0).standard_normal((40, 5)) + 0.7
-    X.setflags(write=False)
-    return X
+    return np.random.default_rng(0).standard_normal((40, 5)) + 0.7
 
 
 def taylor(sample, rank, width=2.0):
-    return Taylor.fit(sample, RBF(width), rank, 0, View.X)
+    return fit(Taylor, sample, RBF(width), rank)
 
 
 def off_centre(columns, degree, width=2.0):
     return Taylor(RBF(width), degree, np.zeros(columns))
-
-
-CASES = {
-    "degree-1": lambda rows: (taylor(rows, 6), 6),
-    "degree-3": lambda rows: (taylor(rows, 60), 56),
-    "degree-4-of-sparse": lambda rows: (taylor(scipy.sparse.csr_array(rows), 130), 126),
-}
-
-
-@pytest.fixture(params=CASES, scope="module")
-def case(request, rows):
-    features, rank = CASES[request.param](rows)
-    return MapCase(features, rows[:20], rank)
-
-
-class TestTaylor(FeatureMapContract):
-    pass
 
 
 def enumerated(X, centre, width, degree):
@@ -128,15 +107,10 @@ def test_a_block_of_half_a_million_features_touches_no_others():
     features = taylor(sample, 501_501, width=1.0)
     assert (features.degree, features.rank) == (2, 501_501)
     wide = slice(400_000, 400_512)
-    tracemalloc.start()
-    prepared = features.prepare(sample)
-    block = features.block(prepared, wide)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 128 * (1001 + 3 * 512) * 8 + 2**20  # not the 513 MB of all features
-    np.testing.assert_allclose(
-        block, features.block(features.prepare(sample.toarray()), wide), rtol=1e-12, atol=1e-15
-    )
+    with peak_memory_below(128 * (1001 + 3 * 512) * 8 + 2**20):  # not the 513 MB of all features
+        block = features.block(features.prepare(sample), wide)
+    expected = features.block(features.prepare(sample.toarray()), wide)
+    np.testing.assert_allclose(block, expected, rtol=1e-12, atol=1e-15)
     assert np.count_nonzero(block) > 0
 
 

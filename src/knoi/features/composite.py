@@ -351,7 +351,7 @@ def fit_sum(
     ]
     left, open_parts = rank, list(range(n_parts))
     maps: dict[int, FeatureMap] = {}
-    while open_parts:
+    while True:
         given = dict(
             zip(open_parts, split_rank([shares[i] for i in open_parts], left), strict=True)
         )

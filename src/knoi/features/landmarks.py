@@ -16,7 +16,7 @@ from scipy.linalg import cholesky, eigvalsh, solve_triangular
 
 from knoi.arrays.backend import Array, compute_dtype
 from knoi.arrays.random import RESERVOIR, Purpose, View, generator
-from knoi.arrays.sparse import inner, is_sparse, squared_norms
+from knoi.arrays.sparse import inner, is_sparse, narrow_indices, squared_norms
 from knoi.exceptions import InputError, NonFiniteError
 from knoi.kernels import Kernel
 
@@ -367,7 +367,8 @@ def _standard(sample: Array) -> tuple[Array, Array | float, float]:
     if is_sparse(sample):
         values = sample.data.astype(np.float64)
         spread = float(np.sqrt(values @ values / max(sample.shape[0], 1))) or 1.0
-        return sample / sample.dtype.type(spread), 0.0, spread
+        rows = sample / sample.dtype.type(spread)
+        return narrow_indices(rows), 0.0, spread  # scikit-learn takes 32-bit indices only
     centre = sample.mean(axis=0)
     rows = sample - centre
     spread = float(rows.std(dtype=np.float64)) or 1.0

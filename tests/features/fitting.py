@@ -1,0 +1,45 @@
+"""Fit maps and measure the error of their inner products."""
+
+import math
+import tracemalloc
+from contextlib import contextmanager
+
+import numpy as np
+import scipy.sparse
+
+from knoi.arrays.random import View
+
+
+def fit(kind, X, kernel, rank, seed=0, **options):
+    """The map of view X; `kind` is a class or a function that fits."""
+    return getattr(kind, "fit", kind)(X, kernel, rank, seed, View.X, **options)
+
+
+def errors(kind, X, kernel, rank, seeds=6, **options):
+    """Errors of inner products over seeds, (seeds, n, n)."""
+    exact = kernel(X, X)
+    maps = (fit(kind, X, kernel, rank, seed, **options) for seed in range(seeds))
+    return np.stack([Phi @ Phi.T - exact for Phi in (m.transform(X) for m in maps)])
+
+
+def rms(values):
+    return math.sqrt(np.mean(values**2))
+
+
+def sparse_rows(n, columns, per_row):
+    """CSR rows with a few numbers in [0, 1) each."""
+    rng = np.random.default_rng(0)
+    at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
+    return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+
+
+@contextmanager
+def peak_memory_below(limit):
+    """Fail if Python allocates more bytes than `limit` at a time."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
