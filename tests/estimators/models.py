@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
 from knoi.estimators import ESTIMATORS
 
 both_devices = pytest.mark.parametrize("device", [None, "cpu"])
@@ -50,6 +50,12 @@ def related_views(n, *, seed=0, dtype=np.float64):
     for view in (X, Y):
         view.setflags(write=False)
     return X, Y
+
+
+def reloaded(model, directory):
+    """The model saved to a file in the directory and loaded again."""
+    model.save(directory / "reloaded.knoi")
+    return load(directory / "reloaded.knoi")
 
 
 def streamed(model, X, Y, edges, **options):

@@ -12,13 +12,14 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 import knoi
-from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA, load
+from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA
 from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
 from knoi.estimators.plotting import MAX_POINTS, rows_to_show
 from knoi.exceptions import InputError, MissingExtraError, NotKeptError
 from knoi.kernels import RBF
 from knoi.metrics import component_correlations
+from tests.estimators.models import reloaded
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -195,8 +196,7 @@ def test_the_learning_curve_shows_the_history(stochastic):
 
 
 def test_steps_rolled_back_are_marked(stochastic, tmp_path):
-    stochastic.save(tmp_path / "m.knoi")
-    model = load(tmp_path / "m.knoi")
+    model = reloaded(stochastic, tmp_path)
     model.history_["rolled_back"][0] = True
     axes = model.plot_learning_curve()
     assert lines(axes)["rolled back"].get_xdata()[0] == model.history_["samples"][0]
@@ -283,10 +283,8 @@ def test_rows_are_counted_over_pieces_and_kept_in_files(model, views, tmp_path):
     X, Y, *_ = views
     assert model.partial_fit(X[:300], Y[:300]).n_samples_ == 300
     assert model.partial_fit(X[300:], Y[300:]).n_samples_ == 1000
-    model.save(tmp_path / "m.knoi")
-    assert load(tmp_path / "m.knoi").n_samples_ == 1000
+    assert reloaded(model, tmp_path).n_samples_ == 1000
     assert model.fit(X[:500], Y[:500]).n_samples_ == 500
     del model.n_samples_  # as read from a file of an earlier version
     assert "training rows" not in facts_of(model)
-    model.save(tmp_path / "m.knoi")
-    assert not hasattr(load(tmp_path / "m.knoi"), "n_samples_")
+    assert not hasattr(reloaded(model, tmp_path), "n_samples_")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import knoi
-from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.callbacks.history import COLUMNS
 from knoi.exceptions import ModelFileError
 from knoi.features import KernelColumns, RandomFourier
@@ -17,104 +17,102 @@ from tests.estimators.models import (
     assert_equal_models,
     every_solver,
     related_views,
+    reloaded,
     small,
     small_knoi,
 )
 
 
-class TestSaving:
-    @pytest.mark.parametrize(
-        "model",
-        [
-            LinearCCA(3, reg=(1e-3, 0.0), memory_budget="1GiB", n_jobs=1),
-            KernelCCA(2, kernel=(Chi2(2.0), "polynomial"), width=(1.0, "median")),
-            FourierCCA(2, rank=31, paired=True, kernel=Matern(nu=1.5), random_state=3),
-            FourierCCA(2, rank=30, random_state=np.random.default_rng(0), device="cpu"),
-            NystromCCA(2, rank=30, kernel=(Laplacian(), Linear()), landmarks="kmeans"),
-            NystromCCA(np.int64(2), rank=np.int32(30), reg=np.float64(1e-3), width=np.float32(2)),
-        ],
-        ids=lambda model: type(model).__name__,
-    )
-    def test_a_model_comes_back_as_it_was(self, two_views, tmp_path, model):
-        X, Y = (np.abs(view) for view in two_views)
-        model.fit(pd.DataFrame(X, columns=list("abcdef")), Y)
-        model.save(tmp_path / "model.knoi")
-        for again in (
-            type(model).load(tmp_path / "model.knoi"),
-            knoi.load(tmp_path / "model.knoi"),
-        ):
-            assert type(again) is type(model)
-            kept = {k: v for k, v in model.get_params().items() if k != "random_state"}
-            assert {k: v for k, v in again.get_params().items() if k != "random_state"} == kept
-            X_named = pd.DataFrame(X, columns=list("abcdef"))
-            for Z, W in zip(again.transform(X_named, Y), model.transform(X_named, Y), strict=True):
-                np.testing.assert_array_equal(Z, W)
-            np.testing.assert_array_equal(again.correlations_, model.correlations_)
-            np.testing.assert_array_equal(again.x_weights_, model.x_weights_)
-            np.testing.assert_array_equal(again.y_mean_, model.y_mean_)
-            assert (again.n_features_in_, again.n_features_y_) == (6, 4)
-            assert list(again.feature_names_in_) == list("abcdef")
-            again.fit(X, Y)
-
-    def test_float32_models_stay_float32(self, two_views, tmp_path):
-        X, Y = (view.astype(np.float32) for view in two_views)
-        model = small(FourierCCA).fit(X, Y)
-        model.save(tmp_path / "m.knoi")
-        again = FourierCCA.load(tmp_path / "m.knoi")
-        assert again.projection_.x.features.W.dtype == np.float32
-        np.testing.assert_array_equal(again.transform(X), model.transform(X))
-
-    def test_load_by_the_wrong_class(self, two_views, tmp_path):
-        path = tmp_path / "m.knoi"
-        LinearCCA().fit(*two_views).save(path)
-        message = f"{path} holds a 'LinearCCA', not a KernelCCA. Load it with knoi.load"
-        with pytest.raises(ModelFileError, match=f"^{re.escape(message)}"):
-            KernelCCA.load(path)
-
-
-class TestKNOI:
-    def saved_and_loaded(self, model, path, X, Y):
-        model.save(path)
-        again = knoi.load(path)
-        assert_equal_models(again, model)
-        assert again.history_ == model.history_
-        assert again.stopped_ == model.stopped_
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearCCA(3, reg=(1e-3, 0.0), memory_budget="1GiB", n_jobs=1),
+        KernelCCA(2, kernel=(Chi2(2.0), "polynomial"), width=(1.0, "median")),
+        FourierCCA(2, rank=31, paired=True, kernel=Matern(nu=1.5), random_state=3),
+        FourierCCA(2, rank=30, random_state=np.random.default_rng(0), device="cpu"),
+        NystromCCA(2, rank=30, kernel=(Laplacian(), Linear()), landmarks="kmeans"),
+        NystromCCA(np.int64(2), rank=np.int32(30), reg=np.float64(1e-3), width=np.float32(2)),
+        DoublyStochasticCCA(2, rank=32, batch_size=50),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_model_comes_back_as_it_was(two_views, tmp_path, model):
+    X, Y = (np.abs(view) for view in two_views)
+    X = pd.DataFrame(X, columns=list("abcdef"))
+    model.fit(X, Y).save(tmp_path / "model.knoi")
+    expected = {k: v for k, v in model.get_params().items() if k != "random_state"}
+    for again in (type(model).load(tmp_path / "model.knoi"), knoi.load(tmp_path / "model.knoi")):
+        assert type(again) is type(model)
+        assert {k: v for k, v in again.get_params().items() if k != "random_state"} == expected
         for Z, W in zip(again.transform(X, Y), model.transform(X, Y), strict=True):
             np.testing.assert_array_equal(Z, W)
-        return again
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        np.testing.assert_array_equal(again.predict_x(Y), model.predict_x(Y))
+        for name in ("correlations_", "x_weights_", "y_mean_", "x_loadings_", "y_cross_loadings_"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(model, name), name)
+        assert (again.n_features_in_, again.n_features_y_) == (6, 4)
+        assert list(again.feature_names_in_) == list("abcdef")
+        again.fit(X, Y)
 
-    @every_solver
-    def test_history_and_parameters_are_restored(self, tmp_path, solver):
-        X, Y = related_views(1200)
-        model = small_knoi(solver, epochs=3, checkpoint=tmp_path / "run").fit(X, Y)
-        again = self.saved_and_loaded(model, tmp_path / "m.knoi", X, Y)
-        kept = {"checkpoint": str(tmp_path / "run")}
-        assert again.get_params() == model.get_params() | kept
 
-    def test_a_stream_is_saved_as_a_model(self, tmp_path):
-        X, Y = related_views(400)
-        model = small_knoi().partial_fit(X, Y)
-        model.save(tmp_path / "m.knoi")
-        again = KNOI.load(tmp_path / "m.knoi")
-        np.testing.assert_array_equal(again.transform(X), model.transform(X))
-        assert again.stopped_ is None
+def test_float32_models_stay_float32(two_views, tmp_path):
+    X, Y = (view.astype(np.float32) for view in two_views)
+    model = small(FourierCCA).fit(X, Y)
+    again = reloaded(model, tmp_path)
+    assert again.projection_.x.features.W.dtype == np.float32
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
 
-    @pytest.mark.parametrize("which", ["one for both", "a pair", "one and a name"])
-    def test_fitted_maps_given_as_parameters_are_restored(self, tmp_path, which):
-        X, _ = related_views(400)
-        Y = X[:, ::-1] + 0.1
-        fourier = RandomFourier.fit(X, RBF(2.0), 30, 5, 0)
-        columns = KernelColumns(RBF(3.0), Y[:20].copy())
-        given = {"one for both": fourier, "a pair": (fourier, columns)}
-        approximation = given.get(which, ("nystrom", columns))
-        model = small_knoi(approximation=approximation, epochs=3).fit(X, Y)
-        again = self.saved_and_loaded(model, tmp_path / "m.knoi", X, Y)
-        maps = again.approximation if which != "one for both" else (again.approximation,) * 2
-        projection = model.projection_.x, model.projection_.y
-        for found, expected in zip(maps, projection, strict=True):
-            if found != "nystrom":
-                np.testing.assert_array_equal(found.transform(X), expected.features.transform(X))
-        assert_equal_models(again.fit(X, Y), model)
+
+def test_load_by_the_wrong_class(two_views, tmp_path):
+    path = tmp_path / "m.knoi"
+    LinearCCA().fit(*two_views).save(path)
+    message = f"{path} holds a 'LinearCCA', not a KernelCCA. Load it with knoi.load"
+    with pytest.raises(ModelFileError, match=f"^{re.escape(message)}"):
+        KernelCCA.load(path)
+
+
+def knoi_comes_back(model, directory, X, Y):
+    again = reloaded(model, directory)
+    assert_equal_models(again, model)
+    assert again.history_ == model.history_
+    assert again.stopped_ == model.stopped_
+    for Z, W in zip(again.transform(X, Y), model.transform(X, Y), strict=True):
+        np.testing.assert_array_equal(Z, W)
+    return again
+
+
+@every_solver
+def test_history_and_parameters_are_restored(tmp_path, solver):
+    X, Y = related_views(1200)
+    model = small_knoi(solver, epochs=3, checkpoint=tmp_path / "run").fit(X, Y)
+    again = knoi_comes_back(model, tmp_path, X, Y)
+    assert again.get_params() == model.get_params() | {"checkpoint": str(tmp_path / "run")}
+
+
+def test_a_stream_is_saved_as_a_model(tmp_path):
+    X, Y = related_views(400)
+    model = small_knoi().partial_fit(X, Y)
+    again = reloaded(model, tmp_path)
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    assert again.stopped_ is None
+
+
+@pytest.mark.parametrize("which", ["one for both", "a pair", "one and a name"])
+def test_fitted_maps_given_as_parameters_are_restored(tmp_path, which):
+    X, _ = related_views(400)
+    Y = X[:, ::-1] + 0.1
+    fourier = RandomFourier.fit(X, RBF(2.0), 30, 5, 0)
+    columns = KernelColumns(RBF(3.0), Y[:20].copy())
+    given = {"one for both": fourier, "a pair": (fourier, columns)}
+    approximation = given.get(which, ("nystrom", columns))
+    model = small_knoi(approximation=approximation, epochs=3).fit(X, Y)
+    again = knoi_comes_back(model, tmp_path, X, Y)
+    maps = again.approximation if which != "one for both" else (again.approximation,) * 2
+    projection = model.projection_.x, model.projection_.y
+    for found, expected in zip(maps, projection, strict=True):
+        if found != "nystrom":
+            np.testing.assert_array_equal(found.transform(X), expected.features.transform(X))
+    assert_equal_models(again.fit(X, Y), model)
 
 
 class TestFilesOfEarlierVersions:
@@ -139,5 +137,4 @@ class TestFilesOfEarlierVersions:
         assert model.callbacks == ()
         assert tuple(model.history_) == COLUMNS
         assert model.history_["rolled_back"] == [False] * 6
-        model.save(tmp_path / "again.knoi")
-        assert knoi.load(tmp_path / "again.knoi").get_params() == model.get_params()
+        assert reloaded(model, tmp_path).get_params() == model.get_params()
