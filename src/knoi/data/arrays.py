@@ -3,6 +3,7 @@
 import mmap
 import reprlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -286,9 +287,13 @@ def _numbers_from_objects(
 def _not_a_number(label: str, value: Any, cell: str, error: Exception) -> InputTypeError:
     if isinstance(value, str | bytes):
         text = str(value) if isinstance(value, str) else bytes(value)  # not a NumPy scalar
+        advice = "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
+        with suppress(ValueError):
+            float(text)
+            advice = "Convert numbers stored as text first, e.g. with astype(float)."
         return InputTypeError(
             f"{label} has the string {reprlib.repr(text)} at {cell}: only numbers can be used. "
-            f"{_advice_on_text(text)}"
+            f"{advice}"
         )
     if isinstance(value, complex | np.complexfloating):
         return InputTypeError(
@@ -299,11 +304,3 @@ def _not_a_number(label: str, value: Any, cell: str, error: Exception) -> InputT
         f"{label} has {reprlib.repr(value)} at {cell}: {error}. "
         "Only numbers can be used: drop or encode this value first."
     )
-
-
-def _advice_on_text(value: str | bytes) -> str:
-    try:
-        float(value)
-    except ValueError:
-        return "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
-    return "Convert numbers stored as text first, e.g. with astype(float)."
