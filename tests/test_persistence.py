@@ -1,6 +1,5 @@
 """Model files: what is written comes back, and anything else is refused with a clear sentence."""
 
-import ast
 import hashlib
 import json
 import math
@@ -482,13 +481,6 @@ def test_a_pickle_is_rejected_and_not_executed(tmp_path, path, monkeypatch):
 
 
 def test_the_module_cannot_unpickle():
-    tree = ast.parse(Path(persistence.__file__).read_text(encoding="utf-8"))
-    nodes = list(ast.walk(tree))
-    imported = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
-    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    assert "json" in imported
-    assert not imported & {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal"}
-    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    used |= {node.id for node in nodes if isinstance(node, ast.Name)}
-    assert "dumps" in used
-    assert not used & {"eval", "exec", "allow_pickle"}
+    source = Path(persistence.__file__).read_text(encoding="utf-8")
+    unsafe = r"\b(eval|exec|allow_pickle|c?pickle|dill|cloudpickle|joblib|marshal)\b"
+    assert re.search(unsafe, source, re.IGNORECASE) is None

@@ -44,20 +44,15 @@ def test_canonical_correlations_equal_the_covariance_formula(n, Lx, Ly):
     y_powers=st.lists(st.floats(-12, 12), min_size=3, max_size=3),
     offset=st.floats(-100, 100),
 )
-def test_column_scales_and_offsets_do_not_change_them(seed, x_powers, y_powers, offset):
+def test_linear_maps_scales_and_offsets_do_not_change_them(seed, x_powers, y_powers, offset):
     Zx, Zy = views(200, 4, 3, seed)
+    A = np.random.default_rng(seed).standard_normal((4, 4)) + 3 * np.eye(4)
     x_scale, y_scale = 10.0 ** np.array(x_powers), 10.0 ** np.array(y_powers)
     np.testing.assert_allclose(
-        canonical_correlations((Zx + offset) * x_scale, Zy * y_scale),
+        canonical_correlations((Zx @ A + offset) * x_scale, Zy * y_scale),
         canonical_correlations(Zx, Zy),
         atol=1e-10,
     )
-
-
-def test_refit_is_invariant_to_invertible_maps_of_a_view():
-    Zx, Zy = views(150, 4, 4)
-    A = np.random.default_rng(0).standard_normal((4, 4)) + 3 * np.eye(4)
-    assert total_correlation(Zx @ A, Zy) == pytest.approx(total_correlation(Zx, Zy), abs=1e-9)
 
 
 @pytest.mark.parametrize(
