@@ -169,7 +169,6 @@ def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> 
 
 logger = logging.getLogger("knoi")
 
-Approximation = str  # "nystrom", "identity", "given", or a name of random features
 Precondition = Literal["columns", "low_rank"]
 
 # The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has
@@ -204,7 +203,7 @@ class Plan:
 
     seed: int
     epochs: int
-    approximation: tuple[Approximation, Approximation]
+    approximation: tuple[str, str]  # "nystrom", "identity", "given", or random features by name
     rank: tuple[int, int]
     precondition: tuple[Precondition | None, Precondition | None]
     n_held_out: int
@@ -342,7 +341,7 @@ def held_out_rows(held_out: float, n_rows: int) -> int:
 
 def _choose_view(
     request: Request, sizes: Sizes, v: int, n_train: int
-) -> tuple[Approximation, int, Precondition | None]:
+) -> tuple[str, int, Precondition | None]:
     """Feature map, rank and preconditioner of one view."""
     name, rank = request.approximation[v], request.rank[v]
     # The triangles of both views together may take two fifths of the budget.
@@ -403,9 +402,7 @@ def fourier_bytes(n_cols: Sequence[int], rank: int) -> int:
     return 8 * rank * (sum(n_cols) + max(n_cols))
 
 
-def _map_bytes(
-    request: Request, sizes: Sizes, v: int, approximation: Approximation, rank: int
-) -> int:
+def _map_bytes(request: Request, sizes: Sizes, v: int, approximation: str, rank: int) -> int:
     """Bytes of the feature map of a view, as fitted and on the backend."""
     sparse = sizes.sparse[v]
     if approximation == "nystrom" and sparse is not None:

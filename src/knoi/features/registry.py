@@ -185,8 +185,6 @@ REGISTRY: Mapping[str, Approximation] = MappingProxyType({entry.name: entry for 
 APPROXIMATIONS = ("random", *REGISTRY)
 """What `approximation=` takes in every estimator that has it."""
 
-DENSE = frozenset(entry.name for entry in _ENTRIES if entry.dense)
-
 # Rows that are their own features: what "random" takes for a linear kernel. Users get it by the
 # kernel 'linear', not by name.
 IDENTITY = Approximation("identity", _fit_identity, (Linear,), _always)
@@ -207,10 +205,6 @@ def approximate(
     return entry.fit(sample, kernel, rank, seed, view)
 
 
-def _composite(kernel: Kernel) -> bool:
-    return isinstance(kernel, SumKernel | ProductKernel)
-
-
 def suited_to(kernel: Kernel, n_cols: int) -> Approximation:
     """The random features with the least error for the time they take."""
     for entry in (IDENTITY, *REGISTRY.values()):
@@ -224,14 +218,16 @@ def suited_to(kernel: Kernel, n_cols: int) -> Approximation:
 
 def is_dense(name: Any) -> bool:
     """Whether this is the name of a map that keeps (or, "random", may keep) numbers d x M."""
-    return name == "random" or (isinstance(name, str) and name in DENSE)
+    if not isinstance(name, str):
+        return False
+    return name == "random" or (name in REGISTRY and REGISTRY[name].dense)
 
 
 def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
     """About how many numbers the map of this name keeps, for planning before it is fitted."""
     if name != "random":
         return REGISTRY[name].numbers_kept(kernel, n_cols, rank)
-    if _composite(kernel):
+    if isinstance(kernel, SumKernel | ProductKernel):
         return (n_cols + 2) * rank
     return suited_to(kernel, n_cols).numbers_kept(kernel, n_cols, rank)
 
@@ -240,7 +236,7 @@ def choose(kernel: Kernel, n_cols: int, *, sparse: bool) -> tuple[str, str]:
     """What "auto" takes where kernel columns need too much memory, and the reason to log."""
     if sparse:
         return "nystrom", "rows are sparse, and so are their landmarks"
-    if _composite(kernel):
+    if isinstance(kernel, SumKernel | ProductKernel):
         return "random", Approximation.reason.format(kernel=kernel.name)
     try:
         entry = suited_to(kernel, n_cols)

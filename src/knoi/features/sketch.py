@@ -7,7 +7,7 @@ multiplies count sketches as polynomials, for polynomial kernels (Pham & Pagh 20
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
@@ -82,22 +82,18 @@ class CountSketch(FeatureMap):
 
     def sparse_features(self, X: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
         """All features of sparse rows, (b, M), with at most as many nonzeros."""
-        hashes = self.hashes[X.indices]
-        negative = hashes < 0
-        data = np.where(negative, -X.data, X.data)
-        bucket = np.where(negative, -hashes - 1, hashes)
-        sketch = scipy.sparse.csr_array((data, bucket, X.indptr.copy()), (X.shape[0], self.buckets))
+        buckets, signs = _signed_buckets(self.hashes[X.indices], X.dtype)
+        moved = X.data * signs, buckets, X.indptr.copy()
+        sketch = scipy.sparse.csr_array(moved, shape=(X.shape[0], self.buckets))
         sketch.sum_duplicates()
         return sketch
 
     @cached_property
     def _matrix(self) -> scipy.sparse.csr_array:
         """The sketch as a matrix of signs (M, d) with one nonzero per column."""
-        hashes: NDArray[np.int32] = self.hashes
-        negative = hashes < 0
-        signs = np.where(negative, np.int8(-1), np.int8(1))
-        at = np.where(negative, -hashes - 1, hashes), np.arange(hashes.size, dtype=np.int32)
-        return scipy.sparse.csr_array((signs, at), shape=(self.buckets, hashes.size))
+        buckets, signs = _signed_buckets(self.hashes, np.int8)
+        at = buckets, np.arange(self.n_cols, dtype=np.int32)
+        return scipy.sparse.csr_array((signs, at), shape=(self.buckets, self.n_cols))
 
     def scratch_per_row(self) -> int:
         """The sketch, and the row with its signs."""
@@ -215,9 +211,7 @@ def _draw(draw: np.random.Generator, degree: int, d: int, s: int) -> NDArray[np.
     return buckets
 
 
-def _signed_buckets(
-    hashes: NDArray[np.int16], dtype: Any
-) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def _signed_buckets(hashes: NDArray[Any], dtype: Any) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Buckets and signs of the same shape."""
     negative = hashes < 0
     buckets = np.where(negative, ~hashes, hashes).astype(np.int32)
@@ -227,43 +221,40 @@ def _signed_buckets(
 def _sketcher(rows: Array) -> Callable[[Array, int], Array]:
     """The function (hashes, s) -> (b, s) that sketches these rows (b, d + 1)."""
     if is_sparse(rows):
-        return lambda hashes, s: _sketch_sparse(rows, hashes, s)
+        return lambda hashes, s: _multiply(_sparse_counts(rows, hashes, s), len(hashes), s, axis=1)
     if is_numpy_array(rows):
         columns = np.ascontiguousarray(rows.T)
-        return lambda hashes, s: _sketch_dense(columns, hashes, s)
+        # Along the first axis, so that nothing is transposed but the result.
+        return lambda hashes, s: _multiply(_counts(columns, hashes, s), len(hashes), s, axis=0).T
     return lambda hashes, s: _sketch_on_device(rows, hashes, s)
 
 
-def _sketch_dense(columns: Array, hashes: NDArray[np.int16], s: int) -> Array:
-    """One tensor sketch of the columns (d + 1, b) of dense rows, as (b, s)."""
+def _multiply(counts: Iterator[Array], degree: int, s: int, axis: int) -> Array:
+    """The tensor sketch that is the convolution of count sketches of size s along an axis."""
     power = None
+    for C in counts:  # one after the other: all at once would allocate fresh memory every time
+        if degree == 1:
+            return C
+        F = scipy.fft.rfft(C, axis=axis)
+        power = F if power is None else np.multiply(power, F, out=power)
+    return scipy.fft.irfft(power, s, axis=axis)
+
+
+def _counts(columns: Array, hashes: NDArray[np.int16], s: int) -> Iterator[Array]:
+    """Count sketches (s, b) of the columns (d + 1, b) of dense rows, degree by degree."""
     starts = np.arange(len(columns) + 1, dtype=np.int32)
-    # One degree after the other: all at once would allocate fresh memory every time.
     for buckets, signs in zip(*_signed_buckets(hashes, columns.dtype), strict=True):
         # As a product, a column is added to its bucket over all rows at once.
-        count = scipy.sparse.csc_array((signs, buckets, starts), shape=(s, len(columns)))
-        C = count @ columns  # (s, b)
-        if len(hashes) == 1:
-            return C.T
-        # Along the first axis, so that nothing is transposed but the result.
-        F = scipy.fft.rfft(C, axis=0)
-        power = F if power is None else np.multiply(power, F, out=power)
-    return scipy.fft.irfft(power, s, axis=0).T
+        yield scipy.sparse.csc_array((signs, buckets, starts), (s, len(columns))) @ columns
 
 
-def _sketch_sparse(rows: Array, hashes: NDArray[np.int16], s: int) -> Array:
-    """One tensor sketch of sparse rows (b, d + 1), as (b, s)."""
-    power = None
+def _sparse_counts(rows: Array, hashes: NDArray[np.int16], s: int) -> Iterator[Array]:
+    """Count sketches (b, s) of sparse rows (b, d + 1), degree by degree."""
     # The hashes of stored entries, (degree, nnz).
     for buckets, signs in zip(*_signed_buckets(hashes[:, rows.indices], rows.dtype), strict=True):
         # The entries moved to their buckets; those that meet in one are added when made dense.
         moved = (rows.data * signs, buckets, rows.indptr)
-        C = scipy.sparse.csr_array(moved, shape=(rows.shape[0], s)).toarray()
-        if len(hashes) == 1:
-            return C
-        F = scipy.fft.rfft(C, axis=1)
-        power = F if power is None else np.multiply(power, F, out=power)
-    return scipy.fft.irfft(power, s, axis=1)
+        yield scipy.sparse.csr_array(moved, shape=(rows.shape[0], s)).toarray()
 
 
 def _sketch_on_device(rows: Array, hashes: Array, s: int) -> Array:

@@ -112,8 +112,8 @@ class Taylor(FeatureMap):
         one = xp.ones((X.shape[0], 1), dtype=X.dtype, device=device(X))
         for degree in range(2, self._kept + 1):
             start, stop = self._start(degree), self._start(degree + 1)
-            known = Monomials(rows, self.n_cols, degree - 1)
-            known.fill(degree, 0, stop - start, one, rows[:, start:stop])
+            known = rows, self.n_cols, degree - 1
+            fill_monomials(*known, degree, 0, stop - start, one, rows[:, start:stop])
         return rows
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
@@ -130,8 +130,8 @@ class Taylor(FeatureMap):
             if is_sparse(prepared):
                 self._fill_sparse(prepared, degree, first, last, part)
             else:
-                known = Monomials(prepared, self.n_cols, self._kept)
-                known.fill(degree, first, last, prepared[:, :1], part)
+                known = prepared, self.n_cols, self._kept
+                fill_monomials(*known, degree, first, last, prepared[:, :1], part)
         return out
 
     def check_state(self) -> None:
@@ -207,8 +207,8 @@ class Taylor(FeatureMap):
             self._to_widths(tile[:, 1:], slice(begin, end))
             tile[tile[:, 0] == 0] = 0.0
             made = np.empty((chosen.size, last - first), dtype=out.dtype)
-            known = Monomials(tile, end - begin, 1)
-            known.fill(degree, place, place + last - first, tile[:, :1], made)
+            stop = place + last - first
+            fill_monomials(tile, end - begin, 1, degree, place, stop, tile[:, :1], made)
             out[chosen] = made
 
     def scratch_per_row(self) -> int:
@@ -229,39 +229,40 @@ def largest_variable(variables: int, degree: int, monomial: int) -> int:
     return bisect_right(before, monomial, key=lambda j: count(j, degree)) - 1
 
 
-@dataclass(frozen=True)
-class Monomials:
-    """Monomials of rows up to some degree, and with them any of a higher one."""
-
-    rows: Array  # (b, ...), a monomial at its place; the first, which is 1, is not looked at
-    variables: int
-    degree: int
-
-    def fill(self, degree: int, first: int, last: int, factor: Array, out: Array) -> None:
-        """Write monomials first, ..., last - 1 of `degree`, times a factor (b, 1), into `out`."""
-        xp = array_namespace(self.rows)
-        if degree == 0:
-            out[...] = factor
-            return
-        if degree <= self.degree:
-            start = count(self.variables + 1, degree - 1)
-            xp.multiply(self.rows[:, start + first : start + last], factor, out=out)
-            return
-        j = largest_variable(self.variables, degree, first)
-        place = count(j, degree)  # of the first monomial in which j is the largest variable
-        while place < last:
-            power = factor  # times u_j^m / sqrt(m!)
-            for m in range(1, degree + 1):
-                power = power * (self.rows[:, 1 + j : 2 + j] * m**-0.5)
-                size = count(j, degree - m)
-                low, high = max(first, place), min(last, place + size)
-                if low < high:
-                    part = out[:, low - first : high - first]
-                    self.fill(degree - m, low - place, high - place, power, part)
-                place += size
-                if place >= last:
-                    break
-            j += 1
+def fill_monomials(
+    rows: Array,  # (b, ...), a monomial at its place; the first, which is 1, is not looked at
+    variables: int,
+    known: int,  # the degree up to which `rows` has them
+    degree: int,
+    first: int,
+    last: int,
+    factor: Array,  # (b, 1)
+    out: Array,
+) -> None:
+    """Write monomials first, ..., last - 1 of `degree`, times the factor, into `out`."""
+    if degree == 0:
+        out[...] = factor
+        return
+    if degree <= known:
+        start = count(variables + 1, degree - 1)
+        array_namespace(rows).multiply(rows[:, start + first : start + last], factor, out=out)
+        return
+    j = largest_variable(variables, degree, first)
+    place = count(j, degree)  # of the first monomial in which j is the largest variable
+    while place < last:
+        power = factor  # times u_j^m / sqrt(m!)
+        for m in range(1, degree + 1):
+            power = power * (rows[:, 1 + j : 2 + j] * m**-0.5)
+            size = count(j, degree - m)
+            low, high = max(first, place), min(last, place + size)
+            if low < high:
+                run = degree - m, low - place, high - place
+                part = out[:, low - first : high - first]
+                fill_monomials(rows, variables, known, *run, power, part)
+            place += size
+            if place >= last:
+                break
+        j += 1
 
 
 def _scatter(X: scipy.sparse.csr_array, columns: slice, out: NDArray[Any]) -> None:
