@@ -13,7 +13,7 @@ import pytest
 import knoi
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ["torch", "h5py", "zarr", "pyarrow", "pandas", "polars", "dask", "plotly"]
+OPTIONAL = ["torch", "h5py", "zarr", "pyarrow", "pandas", "polars", "dask", "plotly", "matplotlib"]
 
 
 def test_every_public_name_resolves_and_is_documented():
@@ -92,12 +92,13 @@ def test_fitting_arrays_loads_no_optional_dependency():
         "import numpy as np, knoi\n"
         "X = np.random.default_rng(0).standard_normal((50, 3))\n"
         "for name in ('LinearCCA', 'KernelCCA', 'FourierCCA', 'NystromCCA', 'KNOI'):\n"
-        "    getattr(knoi, name)(1, n_jobs=1).fit(X, X[:, :2]).score(X, X[:, :2])"
+        "    model = getattr(knoi, name)(1, n_jobs=1).fit(X, X[:, :2])\n"
+        "    model.score(X, X[:, :2]), model._repr_html_()"
     )
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
     by_scikit_learn = loaded_after("import sklearn.base, sklearn.utils.validation, sklearn.cluster")
     assert set(loaded_after(code)) <= set(by_scikit_learn)
-    assert not {"torch", "h5py", "zarr", "polars"} & set(by_scikit_learn)
+    assert not {"torch", "h5py", "zarr", "polars", "matplotlib"} & set(by_scikit_learn)
 
 
 @pytest.mark.parametrize("name", ["closed_form", "kernel_cca", "knoi", "dsgd"])

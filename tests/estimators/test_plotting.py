@@ -1,7 +1,6 @@
 """Plots, facts and HTML of fitted models."""
 
 import re
-import subprocess
 import sys
 
 import matplotlib as mpl
@@ -217,17 +216,6 @@ def test_a_missing_matplotlib_is_named(linear, views, monkeypatch):
         MissingExtraError, match=r"^plot_variates needs matplotlib.* pip install 'knoi\[plot\]'$"
     ):
         linear.plot_variates(*views[2:])
-
-
-def test_fitting_does_not_load_matplotlib():
-    code = (
-        "import sys, numpy as np, knoi\n"
-        "X = np.random.default_rng(0).standard_normal((50, 3))\n"
-        "knoi.LinearCCA(1, n_jobs=1).fit(X, X)._repr_html_()\n"
-        "print('matplotlib' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n"
 
 
 def facts_of(model):
