@@ -1,6 +1,5 @@
 """The contract of feature maps: what each of them must do, whatever it computes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import numpy_backend, torch_backend
 from knoi.exceptions import ModelFileError, NonFiniteError
@@ -57,27 +57,39 @@ PRODUCT = RBF(2.0) * Laplacian(8.0)
 
 @dataclass(frozen=True)
 class Case:
-    """A map to try: `make(X, rank)` fits it."""
+    """A fitted map and rows to try it on."""
 
-    make: Callable[[Any, int], FeatureMap]
+    features: FeatureMap
+    X: NDArray[Any]  # (20, d) float64
     rank: int
     # For maps that are drawn: the same draw at a higher rank, and how many leading features of both
     # must then be the same but for one factor.
-    larger: int = 0
+    larger: FeatureMap | None = None
     shared: int = 0
-    d: int = 5
-    nonnegative: bool = False
+
+
+def made(make, rank, larger=0, shared=0, d=5, nonnegative=False):
+    """How to build the case of `make(X, rank)`."""
+
+    def build():
+        X = np.random.default_rng(0).standard_normal((60, d))
+        if nonnegative:
+            np.maximum(X, 0.0, out=X)
+        X.setflags(write=False)
+        return Case(make(X, rank), X[:20], rank, make(X, larger) if larger else None, shared)
+
+    return build
 
 
 def drawn(kind, kernel, rank, larger=0, shared=0, d=5, nonnegative=False, **options):
     def make(X, M):
         return fit(kind, X, kernel, M, **options)
 
-    return Case(make, rank, larger, shared, d, nonnegative)
+    return made(make, rank, larger, shared, d, nonnegative)
 
 
 def fixed(make, rank):
-    return Case(lambda X, M: make(X), rank)
+    return made(lambda X, M: make(X), rank)
 
 
 def nystrom(X, kernel, rank, seed, view):
@@ -130,7 +142,7 @@ CASES = {
     "count-sketch-wide": drawn(CountSketch, Linear(), 100),
     "taylor-degree-1": drawn(Taylor, RBF(2.0), 6),
     "taylor-degree-3": drawn(Taylor, RBF(2.0), 56),
-    "taylor-of-sparse": Case(lambda X, M: fit(Taylor, scipy.sparse.csr_array(X), RBF(2.0), M), 126),
+    "taylor-of-sparse": made(lambda X, M: fit(Taylor, scipy.sparse.csr_array(X), RBF(2.0), M), 126),
     "additive-one-each": drawn(Additive, AdditiveChi2(), 5, nonnegative=True),
     "additive-five-each": drawn(Additive, Intersection(), 25, nonnegative=True),
     "chi2": drawn(fit_chi2, Chi2(0.8), 11, 30, 11, nonnegative=True),
@@ -142,7 +154,7 @@ CASES = {
     ),
     "sum-of-sums": fixed(sum_of_sums, 85),
     "product": drawn(partial(fit_product, RandomFourier.fit), PRODUCT, 30, 60, 30),
-    "product-feature-by-feature": Case(multiplied, 30, 60, 30),
+    "product-feature-by-feature": made(multiplied, 30, 60, 30),
     "tensor": drawn(partial(fit_product, nystrom), RBF(2.0) * CUBIC, 56),
     "tensor-of-three": fixed(
         lambda X: TensorMap.of((Identity(5), fit(RandomFourier, X, RBF(2.0), 3), Identity(5))), 75
@@ -150,27 +162,9 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted map and rows to try it on."""
-
-    features: FeatureMap
-    X: Any  # (20, d) float64
-    rank: int
-    larger: FeatureMap | None
-    shared: int
-
-
 @pytest.fixture(params=CASES, scope="module")
 def case(request):
-    case = CASES[request.param]
-    sample = np.random.default_rng(0).standard_normal((60, case.d))
-    if case.nonnegative:
-        sample = np.maximum(sample, 0.0) + np.maximum(sample - 1, 0.0)
-    sample.setflags(write=False)
-    larger = case.make(sample, case.larger) if case.larger else None
-    features = case.make(sample, case.rank)
-    return Fitted(features, sample[:20], case.rank, larger, case.shared)
+    return CASES[request.param]()
 
 
 def test_sizes_are_integers_and_match_the_features(case):

@@ -23,6 +23,7 @@ from knoi.features.registry import (
     REGISTRY,
     approximate,
     choose,
+    is_dense,
     numbers_kept,
     suited_to,
 )
@@ -182,6 +183,15 @@ def test_what_is_planned_is_what_is_kept(rows):
         assert kept <= 2 * numbers_kept(name, kernels[0], 4, 1000)
 
 
+def test_which_maps_keep_a_number_per_column_and_feature():
+    assert is_dense("random")
+    assert is_dense("fourier")
+    assert not any(map(is_dense, ("hadamard", "nystrom", Identity(5))))
+    both = RBF(1.0) + Linear()
+    assert numbers_kept("random", both, 4, 1000) == numbers_kept("fourier", RBF(1.0), 4, 1000)
+    assert numbers_kept("random", RBF(1.0), 392, 1000) == numbers_kept("hadamard", RBF(), 392, 1000)
+
+
 def test_what_auto_takes_has_a_reason():
     assert choose(RBF(), 392, sparse=True) == (
         "nystrom",
@@ -190,6 +200,7 @@ def test_what_auto_takes_has_a_reason():
     name, reason = choose(RBF(), 392, sparse=False)
     assert name == "hadamard"
     assert reason.startswith("with 392 columns")
+    assert choose(RBF() + Linear(), 392, sparse=False)[0] == "random"
     for kernel in (Polynomial(), ArcCosine(), Laplacian()):
         name, reason = choose(kernel, 392, sparse=False)
         assert name == suited_to(kernel, 392).name
