@@ -66,13 +66,15 @@ class StationaryKernel(WidthKernel):
         With `keep`, return only the first `keep` of them, without memory for the others.
         """
         if keep is None or keep >= m:
-            return self._draw(rng, (d, m)) / self._divisors(rng, m)
-        W = np.empty((d, keep))
-        step = max(1, 2**20 // m)
-        for start in range(0, d, step):
-            rows = W[start : start + step]
-            rows[...] = self._draw(rng, (len(rows), m))[:, :keep]
-        return W / self._divisors(rng, m)[:keep]
+            W = self._draw(rng, (d, m))
+        else:
+            W = np.empty((d, keep))
+            step = max(1, 2**20 // m)
+            for start in range(0, d, step):
+                rows = W[start : start + step]
+                rows[...] = self._draw(rng, (len(rows), m))[:, :keep]
+        W /= self._divisors(rng, m)[:keep]
+        return W
 
     def sample_radii(self, d: int, m: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw the lengths |w| of m frequencies in dimension d, (m,); isotropic kernels only."""
@@ -94,7 +96,9 @@ class StationaryKernel(WidthKernel):
         Uniform points give the distribution of `sample_frequencies`; quasi-random points give
         frequencies that are spread more evenly.
         """
-        return self._quantiles(_inside(U)) / self.decided_width
+        W = self._quantiles(_inside(U))
+        W /= self.decided_width
+        return W
 
     @abstractmethod
     def _values(self, X: Array, Z: Array, scale: float) -> Array:
@@ -238,8 +242,9 @@ class Matern(StationaryKernel):
     def frequencies_at(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
         """Normal quantiles over the root of a chi-squared quantile, (d, m)."""
         inside = _inside(U)
-        divisors = self._divisors_from(2 * special.gammaincinv(self.nu, inside[0]))
-        return self._quantiles(inside[1:]) / divisors
+        W = self._quantiles(inside[1:])
+        W /= self._divisors_from(2 * special.gammaincinv(self.nu, inside[0]))
+        return W
 
     def _values(self, X: Array, Z: Array, scale: float) -> Array:
         R = squared_euclidean(X, Z)  # (n, m)
