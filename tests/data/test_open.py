@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import h5py
 import numpy as np
@@ -89,25 +90,19 @@ def test_unknown_formats(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("write", "what"),
-    [
-        (lambda **arrays: npz(np.savez, **arrays), "array"),
-        (hdf5, "dataset"),
-        (zarr_group, "array"),
-    ],
-    ids=["npz", "hdf5", "zarr"],
+    "write", [partial(npz, np.savez), hdf5, zarr_group], ids=["npz", "hdf5", "zarr"]
 )
-def test_selecting_one_of_several_arrays(write, what, tmp_path):
+def test_selecting_one_of_several_arrays(write, tmp_path):
     path = write(left=TABLE, right=IMAGES)(tmp_path)
     assert error_message(f"{path}:middle", SourceFormatError) == (
-        f"X ('{path}:middle') has no {what} 'middle'. Available: 'left', 'right'."
+        f"X ('{path}:middle') has no array 'middle'. Available: 'left', 'right'."
     )
     assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') has 2 {what}s. Select one with PATH:NAME. Available: 'left', 'right'."
+        f"X ('{path}') has 2 arrays. Select one with PATH:NAME. Available: 'left', 'right'."
     )
     path = write()(tmp_path)
-    assert f"has no {what}. Pass a file that has one." in error_message(path, SourceFormatError)
-    assert f"The file has no {what}." in error_message(f"{path}:a", SourceFormatError)
+    assert "has no array. Pass a file that has one." in error_message(path, SourceFormatError)
+    assert "The file has no array." in error_message(f"{path}:a", SourceFormatError)
 
 
 @pytest.mark.parametrize("write", [npy(TABLE), sparse_npz(), zarr_array()])

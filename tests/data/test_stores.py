@@ -109,7 +109,7 @@ def test_leaves_open_what_the_user_opened(tmp_path):
     np.testing.assert_array_equal(dataset[:], TABLE)
     source = open_view(dataset, "Y")
     file.close()
-    with pytest.raises(InputError, match=r"^Y: the HDF5 file was closed\. Keep it open"):
+    with pytest.raises(InputError, match=r"^Y is a dataset of a closed HDF5 file\. Keep"):
         source.read(0, 1)
     with pytest.raises(InputError, match=r"^Y is a dataset of a closed HDF5 file"):
         open_view(dataset, "Y")
@@ -118,16 +118,15 @@ def test_leaves_open_what_the_user_opened(tmp_path):
 def test_groups(tmp_path):
     path = hdf5(group__a=TABLE, b=IMAGES)(tmp_path)
     assert error_message(f"{path}:group", SourceFormatError) == (
-        f"X ('{path}:group'): 'group' is a group, not a dataset. "
-        "Select one of its datasets: 'group/a'."
+        f"X ('{path}:group') has no array 'group'. Available: 'b', 'group/a'."
     )
     with h5py.File(path, "r") as file:
         assert error_message(file, InputTypeError) == (
-            "X is an HDF5 group, not a dataset. Pass one of its datasets: 'b', 'group/a'."
+            "X is a group, not an array. Pass one of its arrays: 'b', 'group/a'."
         )
     group = zarr.open(str(zarr_group(a=TABLE, b=IMAGES)(tmp_path)), mode="r")
     assert error_message(group, InputTypeError) == (
-        "X is a Zarr group, not an array. Pass one of its arrays: 'a', 'b'."
+        "X is a group, not an array. Pass one of its arrays: 'a', 'b'."
     )
 
 

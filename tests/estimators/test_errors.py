@@ -148,7 +148,7 @@ class TestFiles:
         with h5py.File(tmp_path / "views.h5", "w") as file:
             file["left"], file["right"] = two_views
         locator = f"{tmp_path}/views.h5:/lefft"
-        text = f"X ({locator!r}) has no dataset '/lefft'. Available: 'left', 'right'."
+        text = f"X ({locator!r}) has no array '/lefft'. Available: 'left', 'right'."
         with raises_message(SourceFormatError, text):
             LinearCCA().fit(locator, f"{tmp_path}/views.h5:/right")
 

@@ -19,11 +19,12 @@ from knoi.data.source import (
     check_dtype,
     check_fits,
     check_shape,
+    choose,
     listing,
     unknown_name,
     wrap_parse_errors,
 )
-from knoi.data.stores import dataset_source, from_hdf5_file
+from knoi.data.stores import from_hdf5_file, stored_array_source
 from knoi.exceptions import InputTypeError, SourceFormatError, require
 
 _FORMAT = "a MATLAB file"
@@ -88,29 +89,19 @@ def _choose(
     variables: Sequence[_Variable], selector: str | None, label: str, *, any_kind: bool = False
 ) -> _Variable:
     """The variable that `selector` names; without one, the only matrix of numbers (or any)."""
-    all_names = listing(map(str, variables))
-    if selector is not None:
-        chosen = next((variable for variable in variables if variable.name == selector), None)
-        if chosen is None:
-            raise unknown_name(label, "variable", selector, map(str, variables))
-        if not any_kind and chosen.kind not in _DTYPES:
-            raise InputTypeError(
-                f"{label}: {chosen} is not a matrix of numbers; cells, structs, tables, text and "
-                f"functions cannot be used. Save its numbers as a matrix. Available: {all_names}."
-            )
-        return chosen
-    matrices = [variable for variable in variables if any_kind or variable.is_matrix]
-    if len(matrices) == 1:
-        return matrices[0]
-    if not matrices:
-        raise SourceFormatError(
-            f"{label} has no matrix of numbers. Pass a file that has one. "
-            f"Available: {all_names or 'no variables'}."
+    if selector is None:
+        usable = {str(one): one for one in variables if any_kind or one.is_matrix}
+        return usable[choose(label, "variable" if any_kind else "numeric array", usable, None)]
+    chosen = {variable.name: variable for variable in variables}.get(selector)
+    if chosen is None:
+        raise unknown_name(label, "variable", selector, map(str, variables))
+    if not any_kind and chosen.kind not in _DTYPES:
+        raise InputTypeError(
+            f"{label}: {chosen} is not a matrix of numbers; cells, structs, tables, text and "
+            "functions cannot be used. Save its numbers as a matrix. "
+            f"Available: {listing(map(str, variables))}."
         )
-    raise SourceFormatError(
-        f"{label} has {len(matrices)} {'variables' if any_kind else 'matrices of numbers'}. "
-        f"Select one with PATH:NAME. Available: {listing(map(str, matrices))}."
-    )
+    return chosen
 
 
 # Version 7.3: HDF5.
@@ -131,7 +122,7 @@ def _open_newer(file: Any, selector: str | None, label: str) -> RowSource:
     if node.dtype.names == ("real", "imag"):
         check_dtype(label, np.dtype(np.complex128))
     check_shape(label, variable.shape)
-    return dataset_source(node, label, release=file.close, transposed=True)
+    return stored_array_source(node, label, file.close, transposed=True)
 
 
 def _list_newer(file: Any) -> list[_Variable]:

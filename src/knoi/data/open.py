@@ -42,14 +42,12 @@ from knoi.data.source import (
     wrap_parse_errors,
 )
 from knoi.data.stores import (
-    dataset_source,
     open_hdf5,
     open_zarr,
     read_hdf5,
     read_zarr,
-    reject_h5py_group,
-    reject_zarr_group,
-    zarr_source,
+    reject_group,
+    stored_array_source,
 )
 from knoi.exceptions import InputError, InputTypeError, SourceFormatError, SourceNotFoundError
 
@@ -416,10 +414,10 @@ _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], ViewSource]], 
     (_is_a("polars", "DataFrame"), open_polars),
     (_is_a("pyarrow", "Table"), open_arrow_table),
     (_is_a("torch", "Tensor"), open_tensor),
-    (_is_a("h5py", "Dataset"), dataset_source),
-    (_is_a("h5py", "Group"), reject_h5py_group),
-    (_is_a("zarr", "Array"), zarr_source),
-    (_is_a("zarr", "Group"), reject_zarr_group),
+    (_is_a("h5py", "Dataset"), stored_array_source),
+    (_is_a("h5py", "Group"), reject_group),
+    (_is_a("zarr", "Array"), stored_array_source),
+    (_is_a("zarr", "Group"), reject_group),
     # This test reads the attributes of `data`, which fails on a dataset of a closed file.
     (lambda data: isinstance(data, ViewSource), lambda data, name: data),
     (
