@@ -31,38 +31,32 @@ from knoi.exceptions import InputError, InputTypeError, SourceFormatError, requi
 _BATCH_BYTES = 16 * 2**20
 
 
-@dataclass(frozen=True)
-class _Column:
-    """One Arrow column and the features it becomes."""
-
-    name: str
-    dtype: np.dtype[Any]
-    lengths: tuple[int, ...]  # of its lists, outermost first; () for a plain number
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return math.prod(self.lengths)
-
-    @property
-    def feature_names(self) -> list[str]:
-        """The column's name, with an index if it becomes several features."""
-        return [
-            self.name + "".join(f"[{index}]" for index in indices)
-            for indices in np.ndindex(*self.lengths)
-        ]
-
-
 class _ColumnLayout:
-    """The columns of a table as the features of a view."""
+    """The columns of a table as the features of a view.
 
-    def __init__(self, label: str, columns: list[_Column]) -> None:
+    Lists are as long as those in the first row, which `first_row(names)` returns of some columns.
+    """
+
+    def __init__(
+        self, label: str, schema: Any, names: Sequence[str], first_row: Callable[[list[str]], Any]
+    ) -> None:
+        types = {name: schema.field(name).type for name in names}
+        lists = [name for name, kind in types.items() if _is_list(kind)]
+        head = first_row(lists) if lists else {}
+        shapes = {name: _flatten(label, name, head[name], first_row=0)[1] for name in lists}
         self.label = label
-        self.columns = columns
-        self.names = list(dict.fromkeys(column.name for column in columns))  # to read, each once
-        self.n_cols = sum(column.width for column in columns)
-        self.dtype = common_dtype(column.dtype for column in columns)
-        self.feature_names = tuple(name for column in columns for name in column.feature_names)
+        self.names = list(types)  # to read, each once
+        # The name of each column and the lengths of its lists, outermost first; () for numbers.
+        self.columns = [(name, shapes.get(name, ())) for name in names]
+        self.feature_names = tuple(
+            name + "".join(f"[{index}]" for index in indices)
+            for name, shape in self.columns
+            for indices in np.ndindex(*shape)
+        )
+        self.n_cols = len(self.feature_names)
+        self.dtype = common_dtype(
+            np.dtype(_number_type(kind).to_pandas_dtype()) for kind in types.values()
+        )
 
     def rows(self, n_rows: int, batches: Iterable[Any], first_row: int) -> NDArray[Any]:
         """`n_rows` rows from record batches; the first is row `first_row` of the view."""
@@ -70,11 +64,10 @@ class _ColumnLayout:
         start = 0
         for batch in batches:
             stop, left = start + len(batch), 0
-            for column in self.columns:
-                array = batch.column(column.name)
-                values = _flat_values(self.label, column, array, first_row + start)
-                right = left + column.width
-                rows[start:stop, left:right] = values.reshape(len(batch), column.width)
+            for name, shape in self.columns:
+                numbers, _ = _flatten(self.label, name, batch[name], first_row + start, shape)
+                right = left + math.prod(shape)
+                rows[start:stop, left:right] = numbers.reshape(stop - start, right - left)
                 left = right
             start = stop
         if start != n_rows:
@@ -102,7 +95,7 @@ def open_parquet(path: Path, selector: str | None, label: str) -> RowSource:
         names = _select_columns(label, schema, selector)
         groups = _scan(files, schema, names, label)
         check_shape(label, (groups[-1].stop if groups else 0, len(names)))
-        layout = _plan_layout(label, schema, names, lambda lists: _first_row(groups[0], lists))
+        layout = _ColumnLayout(label, schema, names, lambda lists: _first_row(groups[0], lists))
     rows = _ParquetRows(layout, groups)
     # The footers tell where nulls are: they are an error now, not in the middle of a pass.
     for group in groups:
@@ -132,7 +125,8 @@ def open_arrow_table(data: Any, label: str) -> RowSource:
     names = _select_columns(label, data.schema, None)
     check_shape(label, (data.num_rows, len(names)))
     table = data.select(names)
-    layout = _plan_layout(label, table.schema, names, lambda lists: table.select(lists).slice(0, 1))
+    first_row = table.slice(0, 1).combine_chunks().to_batches()[0]
+    layout = _ColumnLayout(label, table.schema, names, lambda lists: first_row)
     return RowSource(
         label,
         shape=(table.num_rows, layout.n_cols),
@@ -246,10 +240,8 @@ def _may_hold_nulls(group: _RowGroup, names: set[str]) -> bool:
 
 def _first_row(group: _RowGroup, names: list[str]) -> Any:
     pq = require("pyarrow.parquet", "io", "reading Parquet")
-    pa = require("pyarrow", "io", "reading Parquet")
     with pq.ParquetFile(group.path) as file:
-        batches = file.iter_batches(batch_size=1, row_groups=[group.index], columns=names)
-        return pa.Table.from_batches([next(batches)])
+        return next(file.iter_batches(batch_size=1, row_groups=[group.index], columns=names))
 
 
 def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
@@ -279,25 +271,6 @@ def _select_columns(label: str, schema: Any, selector: str | None) -> list[str]:
     )
 
 
-def _plan_layout(
-    label: str, schema: Any, names: Sequence[str], first_row: Callable[[list[str]], Any]
-) -> _ColumnLayout:
-    """The features of the named columns; lists have the lengths of those in the first row."""
-    types = {name: schema.field(name).type for name in names}
-    lists = [name for name, kind in types.items() if _is_list(kind)]
-    head = first_row(lists) if lists else None
-    lengths = {name: _list_lengths(label, name, head.column(name)) for name in lists if head}
-    return _ColumnLayout(
-        label,
-        [
-            _Column(
-                name, np.dtype(_number_type(types[name]).to_pandas_dtype()), lengths.get(name, ())
-            )
-            for name in names
-        ],
-    )
-
-
 def _is_list(kind: Any) -> bool:
     types = require("pyarrow.types", "io", "reading Arrow data")
     return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
@@ -312,36 +285,30 @@ def _number_type(kind: Any) -> Any:
     return kind if is_number else None
 
 
-def _list_lengths(label: str, name: str, values: Any) -> tuple[int, ...]:
-    """Lengths of the lists in the first row, outermost first."""
-    lengths: list[int] = []
-    array = values.combine_chunks()
+def _flatten(
+    label: str, name: str, array: Any, first_row: int, expected: Sequence[int] | None = None
+) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """All numbers of a column in order, and the lengths of its lists, outermost first.
+
+    An error if a value is missing or a list is not as long as expected (by default, the first one).
+    """
+    shape: tuple[int, ...] = ()
     while _is_list(array.type):
-        _check_no_null(label, name, array, per_row=max(1, math.prod(lengths)), first_row=0)
-        n_lists, array = len(array), array.flatten()
-        lengths.append(len(array) // max(1, n_lists))
-    return tuple(lengths)
-
-
-def _flat_values(label: str, column: _Column, values: Any, first_row: int) -> NDArray[Any]:
-    """All numbers of a column in order; an error if one is missing."""
-    array = values  # (n,), perhaps of lists
-    per_row = 1
-    for length in column.lengths:
-        _check_no_null(label, column.name, array, per_row, first_row)
+        _check_no_null(label, name, array, math.prod(shape), first_row)
         lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+        length = int(lengths[:1].sum()) if expected is None else expected[len(shape)]
         if np.any(lengths != length):
             index = int(np.argmax(lengths != length))
             raise InputError(
-                f"{label} has lists of different lengths in column {column.name!r}: {length} "
+                f"{label} has lists of different lengths in column {name!r}: {length} "
                 f"values in the first row but {lengths[index]} at row "
-                f"{first_row + index // per_row}. Every row must have the same number of features."
+                f"{first_row + index // math.prod(shape)}. "
+                "Every row must have the same number of features."
             )
         array = array.flatten()
-        per_row *= length
-    _check_no_null(label, column.name, array, per_row, first_row)
-    numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-    return numbers
+        shape = (*shape, length)
+    _check_no_null(label, name, array, math.prod(shape), first_row)
+    return array.to_numpy(zero_copy_only=False), shape
 
 
 def _check_no_null(label: str, name: str, array: Any, per_row: int, first_row: int) -> None:
