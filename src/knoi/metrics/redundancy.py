@@ -96,8 +96,8 @@ class JointMoments:
 
     def __init__(self, n_columns: tuple[int, ...], n_variates: int) -> None:
         self._n = 0
-        self._z = _Columns(n_variates)
-        self._views = [_Columns(d) for d in n_columns]
+        self._z = _ColumnSums(n_variates)
+        self._views = [_ColumnSums(d) for d in n_columns]
         self._Szz = np.zeros((n_variates, n_variates))
         self._Sxz = [np.zeros((d, n_variates)) for d in n_columns]
 
@@ -135,7 +135,7 @@ class JointMoments:
         return variates, tuple(views)
 
 
-class _Columns:
+class _ColumnSums:
     """Means and sums of squares of columns, in units of `scale`."""
 
     def __init__(self, d: int) -> None:
