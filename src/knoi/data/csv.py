@@ -140,27 +140,21 @@ def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
         # Bytes that are not UTF-8 were replaced; UTF-16 has zeros.
         if any("\ufffd" in name or "\0" in name for name in names):
             raise SourceFormatError(f"{label}: its first line is not UTF-8 text. Save it in UTF-8.")
-    columns = _choose_positions(names, len(names or first_row), selector, label)
-    return _Layout(path, delimiter, names, first_row, n_skipped, columns)
-
-
-def _choose_positions(
-    names: tuple[str, ...] | None, n_cols: int, selector: str | None, label: str
-) -> tuple[int, ...]:
+    columns: Iterable[int] = range(len(names or first_row))
     if selector is not None:
         if names is None:
             raise SourceFormatError(
                 f"{label} has no header, so columns cannot be selected by name. "
                 "Write their names into the first line."
             )
-        return tuple(names.index(name) for name in choose_columns(label, names, selector))
-    if names is not None and n_cols > 1 and not names[0]:
+        columns = map(names.index, choose_columns(label, names, selector))
+    elif names is not None and len(names) > 1 and not names[0]:
         raise SourceFormatError(
             f"{label} has a first column without a name, which usually holds row numbers and is "
             "not a feature. Select columns with PATH:a,b, or write the file without it, "
             "e.g. with DataFrame.to_csv(index=False)."
         )
-    return tuple(range(n_cols))
+    return _Layout(path, delimiter, names, first_row, n_skipped, tuple(columns))
 
 
 def _delimiter(path: Path) -> str:

@@ -299,9 +299,8 @@ def _is_sparse(archive: zipfile.ZipFile) -> bool:
         return False
     with archive.open("format.npy") as stream:
         shape, _, dtype = _header_fields(stream)
-        if shape != () or dtype.kind not in "SU":
-            return False
-        return stream.read(dtype.itemsize).replace(b"\0", b"") in _SPARSE_FORMATS
+        text = stream.read(dtype.itemsize).replace(b"\0", b"")
+    return shape == () and dtype.kind in "SU" and text in _SPARSE_FORMATS
 
 
 class _Header(NamedTuple):

@@ -260,14 +260,11 @@ class PairSource:
                 f"held_out is {held_out!r}, of {plural(n, 'row')}. Pass a fraction between 0 and 1 "
                 f"or a number of rows from 1 to {n - 1}."
             )
-        run_rows = 1 if self.random_access else self._split_run_rows(count)
+        run_rows = max(1, min(_SPLIT_RUN_BYTES // self.row_bytes, count // _SPLIT_RUNS))
         rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
-        held = random_runs(n, count, run_rows, rng)
+        held = random_runs(n, count, 1 if self.random_access else run_rows, rng)
         rest = held.complement(n)
         return self._part(self._rows.select(rest)), self._part(self._rows.select(held))
-
-    def _split_run_rows(self, count: int) -> int:
-        return max(1, min(_SPLIT_RUN_BYTES // self.row_bytes, count // _SPLIT_RUNS))
 
     def part(self, start: int, stop: int) -> "PairSource":
         """Pairs `start:stop`."""
