@@ -1,5 +1,7 @@
 """MATLAB's files, of version 7.3 and older: rows as MATLAB shows them."""
 
+import struct
+
 import h5py
 import numpy as np
 import pytest
@@ -144,18 +146,10 @@ def test_doubles_stored_as_bytes_are_doubles(tmp_path):
     path = save_older(tmp_path, {"a": np.arange(8.0).reshape(2, 4)})
     content = path.read_bytes()
     small = np.arange(8.0).reshape(2, 4).T.astype(np.uint8).tobytes()
-    doubles = (9).to_bytes(4, "little") + (64).to_bytes(4, "little")
-    place = content.index(doubles)
+    place = content.index(struct.pack("<II", 9, 64))  # the doubles
     size = int.from_bytes(content[132:136], "little") - 64 + 8
-    content = (
-        content[:132]
-        + size.to_bytes(4, "little")
-        + content[136:place]
-        + (2).to_bytes(4, "little")  # the type of unsigned bytes
-        + (8).to_bytes(4, "little")
-        + small
-    )
-    path.write_bytes(content)
+    small = struct.pack("<II", 2, 8) + small  # the type of unsigned bytes, and how many
+    path.write_bytes(content[:132] + struct.pack("<I", size) + content[136:place] + small)
     assert scipy.io.loadmat(path)["a"].dtype == np.uint8
     rows = open_view(path, "X").read(0, 2)
     assert rows.dtype == np.float64
@@ -252,10 +246,10 @@ def test_close_closes_the_file(tmp_path):
 def test_unknown_types(tmp_path):
     path = save_older(tmp_path, {"a": TABLE})
     content = path.read_bytes()
-    doubles = (9).to_bytes(4, "little") + TABLE.nbytes.to_bytes(4, "little")
+    doubles = struct.pack("<II", 9, TABLE.nbytes)
     assert content.count(doubles) == 1
     # scipy alone would crash here.
-    path.write_bytes(content.replace(doubles, (200).to_bytes(4, "little") + doubles[4:]))
+    path.write_bytes(content.replace(doubles, struct.pack("<I", 200) + doubles[4:]))
     assert "has data of the unknown type 200." in error_message(path, SourceFormatError)
     path.write_bytes(content[:128] + b"\x63" + content[129:])
     assert "has an element of the unknown type 99." in error_message(path, SourceFormatError)

@@ -79,17 +79,9 @@ class TestOrder:
     def test_each_row_once_per_epoch_and_the_last_minibatch_wraps(self, shape, in_memory):
         n, b = shape["n"], shape["b"]
         pairs, _, _ = (memory_pair if in_memory else file_pair)(n)
-        if in_memory:
-            stream = PairStream(pairs, b, shape["seed"], window_bytes=PLENTY, epochs=2)
-        else:
-            stream = windowed(
-                pairs,
-                b,
-                shape["seed"],
-                chunk_rows=shape["chunk"],
-                window_chunks=shape["window"],
-                epochs=2,
-            )
+        stream = PairStream(pairs, b, shape["seed"], window_bytes=PLENTY, epochs=2)
+        if not in_memory:
+            stream.plan = ShufflePlan(n, shape["chunk"], shape["window"])
         batches = list(stream)
         per_epoch = -(-n // b)
         assert [(batch.position.epoch, batch.position.batch) for batch in batches] == [
