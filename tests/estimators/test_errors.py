@@ -217,7 +217,7 @@ class TestFittedModels:
             model.partial_fit(with_value(X, 199, 0, np.nan), Y)
         text = (
             f"Y has 3 features, but {estimator.__name__} is expecting 4 features as input. Pass "
-            "the columns of the first piece."
+            "the columns used in fit."
         )
         with raises_message(InputError, text):
             model.partial_fit(X, Y[:, :3])

@@ -15,7 +15,7 @@ from knoi.data.pairs import PairSource
 from knoi.datasets import make_two_views
 from knoi.engine import Serial
 from knoi.estimators import training
-from knoi.estimators.setup import Setup, make_plan
+from knoi.estimators.setup import Setup
 from tests.estimators.models import every_solver, related_views, small_knoi
 
 
@@ -147,8 +147,7 @@ def test_the_fresh_sample_is_independent_of_the_ordinary_samples_of_all_seeds():
 
         def setup(seed):
             model = KNOI(1, rank=20, random_state=seed, n_jobs=1)
-            sizes = model._sizes(pairs, numpy_backend(), Serial())
-            plan = make_plan(model._request(pairs, streaming=False), sizes, seed)
+            plan = model._plan(pairs, numpy_backend(), Serial(), streaming=False)
             maps = model._fit_maps(plan, pairs)
             return Setup.build(plan, maps, 1, numpy_backend(), Serial())
 

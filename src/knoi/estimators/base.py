@@ -17,31 +17,19 @@ from knoi.checks import count
 from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import CheckedView, ViewSource
-from knoi.engine import (
-    Engine,
-    Threads,
-    budget_or_default,
-    even_slices,
-    rows_that_fit,
-    worker_count,
-)
+from knoi.engine import Engine, Threads, budget_or_default, even_slices, rows_that_fit, worker_count
 from knoi.estimators.plotting import PlotMixin
 from knoi.estimators.setup import check_domain
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
-from knoi.exceptions import (
-    InputError,
-    InSampleWarning,
-    ModelFileError,
-)
+from knoi.exceptions import InputError, InSampleWarning, ModelFileError
 from knoi.features import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import PermutationTest, permutation_test, total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 
-# Names in model files of earlier versions.
-RENAMED_PARAMETERS = {"fall": "lr_decay"}
-RENAMED_COLUMNS = {"undone": "rolled_back"}
+# Parameters and columns of the history in model files of earlier versions.
+RENAMED = {"fall": "lr_decay", "undone": "rolled_back"}
 
 
 class BaseCCA(
@@ -107,7 +95,7 @@ class BaseCCA(
         """
         check_is_fitted(self)
         with opened_view(X, "X") as x:
-            _check_columns(self, x.n_cols, X, reset=False)
+            self._check_columns(X, x.n_cols, reset=False)
             Zx = self._project(x, "X", self.projection_.x)
         return Zx if Y is None else (Zx, self.transform_y(Y))
 
@@ -115,11 +103,7 @@ class BaseCCA(
         """Project the second view alone, to (n_samples, n_components)."""
         check_is_fitted(self)
         with opened_view(Y, "Y") as y:
-            if y.n_cols != self.n_features_y_:
-                raise InputError(
-                    f"Y has {y.n_cols} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_y_} features as input. Pass the columns used in fit."
-                )
+            self._check_n_cols("Y", y.n_cols, self.n_features_y_)
             return self._project(y, "Y", self.projection_.y)
 
     def fit_transform(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -155,6 +139,7 @@ class BaseCCA(
             structure = self.structure_
             state["structure"] = None if structure is None else structure.state_dict()
         plain, tensors = flatten_state(state)
+        names = getattr(self, "feature_names_in_", None)
         header = {
             "class": type(self).__name__,
             "params": {
@@ -163,7 +148,7 @@ class BaseCCA(
                 if name != "callbacks"  # code is never saved
             },
             "projection": plain,
-            "feature_names": _names(self),
+            "feature_names": None if names is None else [str(name) for name in names],
             # Models loaded from files of earlier versions may lack some.
             "facts": {name: getattr(self, name) for name in self._facts if hasattr(self, name)},
         }
@@ -186,8 +171,7 @@ class BaseCCA(
         projection = Projection.from_state_dict(state)
         maps = projection.x.features, projection.y.features
         params = {
-            RENAMED_PARAMETERS.get(name, name): _from_portable(v, maps)
-            for name, v in header["params"].items()
+            RENAMED.get(name, name): _from_portable(v, maps) for name, v in header["params"].items()
         }
         estimator = cls(**params)
         estimator._keep(projection)
@@ -195,7 +179,9 @@ class BaseCCA(
             stored = state["structure"]
             estimator.structure_ = None if stored is None else Structure.from_state_dict(stored)
         for name, value in header.get("facts", {}).items():
-            setattr(estimator, name, _renamed_columns(value) if name == "history_" else value)
+            if name == "history_":
+                value = {RENAMED.get(column, column): one for column, one in value.items()}
+            setattr(estimator, name, value)
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
         estimator.n_features_y_ = estimator.projection_.y.features.n_cols
         if header["feature_names"] is not None:
@@ -214,13 +200,24 @@ class BaseCCA(
             )
 
     def _remember_columns(self, X: Any, pairs: PairSource, *, reset: bool = True) -> None:
-        _check_columns(self, pairs.n_cols[0], X, reset=reset)
+        self._check_columns(X, pairs.n_cols[0], reset=reset)
         if reset:
             self.n_features_y_ = pairs.n_cols[1]
-        elif pairs.n_cols[1] != self.n_features_y_:
+        self._check_n_cols("Y", pairs.n_cols[1], self.n_features_y_)
+
+    def _check_columns(self, X: Any, n_cols: int, *, reset: bool) -> None:
+        """Set or check `n_features_in_` and `feature_names_in_` as scikit-learn does."""
+        if not reset:
+            self._check_n_cols("X", n_cols, self.n_features_in_)
+        # scikit-learn reads names from data frames; otherwise it needs only the number of columns.
+        described = X if hasattr(X, "columns") else np.empty((0, n_cols))
+        validate_data(self, described, reset=reset, skip_check_array=True)
+
+    def _check_n_cols(self, view: str, n_cols: int, expected: int) -> None:
+        if n_cols != expected:
             raise InputError(
-                f"Y has {pairs.n_cols[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_y_} features as input. Pass the columns of the first piece."
+                f"{view} has {n_cols} features, but {type(self).__name__} is expecting {expected} "
+                "features as input. Pass the columns used in fit."
             )
 
     def _keep(self, projection: Projection) -> None:
@@ -303,27 +300,6 @@ def unchanged_on_failure(estimator: BaseCCA) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
-
-
-def _check_columns(estimator: Any, n_cols: int, X: Any, *, reset: bool) -> None:
-    """Set or check `n_features_in_` and `feature_names_in_` as scikit-learn does."""
-    if not reset and n_cols != estimator.n_features_in_:
-        raise InputError(
-            f"X has {n_cols} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input. Pass the columns used in fit."
-        )
-    # scikit-learn reads names from data frames; otherwise it needs only the number of columns.
-    described = X if hasattr(X, "columns") else np.empty((0, n_cols))
-    validate_data(estimator, described, reset=reset, skip_check_array=True)
-
-
-def _names(estimator: Any) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
-
-
-def _renamed_columns(history: dict[str, Any]) -> dict[str, Any]:
-    return {RENAMED_COLUMNS.get(name, name): column for name, column in history.items()}
 
 
 def portable(value: Any) -> Any:

@@ -25,6 +25,7 @@ from knoi.estimators.setup import (
     check_approximation,
     check_domain,
     check_given,
+    check_n_cols,
     fit_random,
     fourier_bytes,
     kernels_for,
@@ -266,13 +267,8 @@ class LinearCCA(ClosedFormCCA):
         self.device = device
 
     def _fit_maps(self, pairs: PairSource) -> Maps:
-        least = min(pairs.n_cols)
-        if least < count("n_components", self.n_components):
-            raise InputError(
-                f"n_components={self.n_components} but {'XY'[pairs.n_cols.index(least)]} has "
-                f"n_features={least}: linear CCA has no more components than columns. Set "
-                f"n_components to at most {least}."
-            )
+        for view, n_cols in sorted(zip(View, pairs.n_cols, strict=True), key=lambda one: one[1]):
+            check_n_cols(view, n_cols, count("n_components", self.n_components))
         return Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
 
 
@@ -471,19 +467,14 @@ class NystromCCA(ClosedFormCCA):
         seed = seed_from(self.random_state)
         kernels, _ = kernels_for(self.kernel, self.width, pairs, seed)
         candidates = n_candidates(self.landmarks, rank)
-        x, y = (
-            Nystrom.fit(select_landmarks(sample, kernel, rank, seed, view, self.landmarks), kernel)
-            for sample, kernel, view in zip(
-                _samples(pairs, candidates, seed), kernels, View, strict=True
-            )
-        )
-        return x, y
+        maps = []
+        for view, kernel, rows in zip(View, kernels, pairs.sample(candidates, seed), strict=True):
+            # In the precision that features are computed in.
+            sample = rows.astype(pairs.dtype, copy=False)
+            landmarks = select_landmarks(sample, kernel, rank, seed, view, self.landmarks)
+            maps.append(Nystrom.fit(landmarks, kernel))
+        return maps[0], maps[1]
 
 
 def _ranks(maps: Maps) -> tuple[int, int]:
     return maps[0].rank, maps[1].rank
-
-
-def _samples(pairs: PairSource, n: int, seed: int) -> list[Array]:
-    """Random rows of each view, (n, d), in the precision that features are computed in."""
-    return [rows.astype(pairs.dtype, copy=False) for rows in pairs.sample(n, seed)]

@@ -1,22 +1,13 @@
 """DSGD: kernel CCA by steps that see a minibatch of rows and change a block of features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knoi import checks
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.callbacks import Callback
-from knoi.checks import (
-    at_least_zero,
-    count,
-    flag,
-    fraction,
-    one_per_view,
-    optional,
-    positive,
-)
 from knoi.data.pairs import PairSource
 from knoi.estimators.setup import (
     Maps,
@@ -35,16 +26,6 @@ from knoi.solvers.acceleration import plain
 from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned
 from knoi.solvers.loop import OptimizerState, at_rest
 from knoi.solvers.noi import TILE_COLUMNS, largest_curvature, project_batch
-
-
-@dataclass(frozen=True)
-class DSGDSettings:
-    """Checked parameters of the steps."""
-
-    feature_block: int
-    learning_rate: float
-    decay: float
-    reg: tuple[float, float]
 
 
 class DoublyStochasticCCA(StochasticCCA):
@@ -89,22 +70,10 @@ class DoublyStochasticCCA(StochasticCCA):
         `numpy.inf` keeps the rate constant.
     reg : float or pair of floats, default=0.0
         Regularisation, as in `FourierCCA`. Training that ends early regularises, too.
-    epochs : int or None, default=None
-        Passes over the data. None: as many as give a million samples, at most 100.
-    max_time : float or None, default=None
-        Seconds after which `fit` stops training.
-    tol : float or None, default=None
-        As in `KNOI`: stop early when the held-out total correlation no longer rises.
-    held_out : float, default=0.1
-        As in `KNOI`: the weights that do best on held-out rows are kept.
-    checkpoint, checkpoint_seconds, callbacks
+    epochs, max_time, tol, held_out, checkpoint, checkpoint_seconds, callbacks, verbose
+        As in `KNOI`, except that `tol` is None by default: training does not stop early.
+    random_state, memory_budget, n_jobs, device
         As in `KNOI`.
-    verbose : bool or None, default=None
-        Whether to show progress, on standard error; None: in `fit` on terminals only.
-    random_state : int, RandomState, Generator or None, default=None
-        Fixes features, minibatches and start.
-    memory_budget, n_jobs, device
-        As in `LinearCCA`.
 
     Attributes
     ----------
@@ -179,37 +148,37 @@ class DoublyStochasticCCA(StochasticCCA):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _settings(self) -> DSGDSettings:
-        return DSGDSettings(
-            feature_block=count("feature_block", self.feature_block),
-            learning_rate=positive("learning_rate", self.learning_rate),
-            decay=positive("decay", self.decay, infinite=True),
-            reg=one_per_view("reg", self.reg, at_least_zero),
-        )
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "feature_block": checks.count("feature_block", self.feature_block),
+            "learning_rate": checks.positive("learning_rate", self.learning_rate),
+            "decay": checks.positive("decay", self.decay, infinite=True),
+            "reg": checks.one_per_view("reg", self.reg, checks.at_least_zero),
+        }
 
     def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
-        L = count("n_components", self.n_components)
+        L = checks.count("n_components", self.n_components)
         rank = rank_for(self.rank, L)
-        held_out = 0.0 if streaming else fraction("held_out", self.held_out)
+        held_out = 0.0 if streaming else checks.fraction("held_out", self.held_out)
         n_train = pairs.n_rows - held_out_rows(held_out, pairs.n_rows)
         return Request(
             n_components=L,
             rank=(rank, rank),
             approximation=("fourier", "fourier"),
-            kernels=one_per_view("kernel", self.kernel, lambda _name, one: resolve(one)),
+            kernels=checks.one_per_view("kernel", self.kernel, lambda _name, one: resolve(one)),
             precondition=None,
-            batch_size=min(count("batch_size", self.batch_size), n_train),
+            batch_size=min(checks.count("batch_size", self.batch_size), n_train),
             extra_directions=0,
             held_out=held_out,
-            epochs=1 if streaming else optional(count, "epochs", self.epochs),
+            epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
             # A step uses one block of features twice: keeping all of them would save little.
-            keep_features=count("feature_block", self.feature_block) >= rank,
+            keep_features=self.feature_block >= rank,
             method=type(self).__name__,
             instead="Use KNOI(approximation='nystrom')",
         )
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
-        paired = flag("paired", self.paired)
+        paired = checks.flag("paired", self.paired)
         kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
         maps = []
         for view, kernel, sample in zip(View, kernels, samples, strict=True):
@@ -221,20 +190,20 @@ class DoublyStochasticCCA(StochasticCCA):
         return maps[0], maps[1]
 
     def _start(
-        self, settings: DSGDSettings, setup: Setup, pairs: PairSource
+        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
     ) -> tuple[OptimizerState, DSGDUpdate]:
         minibatch = setup.fresh_sample(pairs, setup.plan.batch_size)
         blocks, step_sizes, ridge = [], [], []
         for v, features in enumerate(setup.maps):
-            blocks.append(features.slices(settings.feature_block))
+            blocks.append(features.slices(settings["feature_block"]))
             setup.features[v].load(setup.backend.asarray(minibatch[v]))
             curvature = largest_curvature(
                 setup.features[v], features.rank, plain, setup.backend, setup.engine
             )
             # Blocks are draws of the same features: each has its share of every curvature.
             unit = len(blocks[v]) / curvature if 0 < curvature < float("inf") else 1.0
-            step_sizes.append(DecayingStepSize(settings.learning_rate * unit, settings.decay))
-            reg = settings.reg[v]
+            step_sizes.append(DecayingStepSize(settings["learning_rate"] * unit, settings["decay"]))
+            reg = settings["reg"][v]
             ridge.append(reg * total_variance(features, minibatch[v], setup) if reg else 0.0)
         update = DSGDUpdate(
             features=setup.features,

@@ -37,8 +37,7 @@ class KernelCCA(BaseCCA):
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel.
     width : float, "median" or a pair of these, default="median"
-        Length scale of kernels without one; "median" takes the median distance among 4000 rows of
-        each view.
+        As in `FourierCCA`.
     reg : float or pair of floats, default=1e-3
         Regularisation relative to the total variance of the view in feature space:
         r_x = reg * trace(K_x) / N. Without it, kernel CCA correlates any two views perfectly.

@@ -1,25 +1,15 @@
 """KNOI: kernel CCA for any number of rows, learned from minibatches."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from knoi import checks
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks import Callback
-from knoi.checks import (
-    at_least_zero,
-    count,
-    flag,
-    fraction,
-    one_of,
-    one_per_view,
-    optional,
-    positive,
-    whole,
-)
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.setup import (
     Maps,
@@ -28,13 +18,13 @@ from knoi.estimators.setup import (
     Setup,
     check_approximation,
     check_given,
+    check_n_cols,
     fit_columns,
     fit_random,
     rank_for,
     varying_kernels,
 )
 from knoi.estimators.training import StochasticCCA
-from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity
 from knoi.features.landmarks import Selection
 from knoi.kernels import Linear, resolve
@@ -61,37 +51,21 @@ AVERAGE_FROM = 10
 PUBLISHED_DEVIATION = 1.0
 
 
-@dataclass(frozen=True)
-class StepDefaults:
-    """Defaults of one preconditioner; benchmarks/paper/variants.py compares them with others."""
-
-    learning_rate: float
-    lr_decay: float | None
-    momentum: float
-    weight_decay: float
-    average: bool
-
-
-DEFAULTS = {
-    "columns": StepDefaults(1.0, 6.0, 0.0, 0.0, average=True),
-    "low_rank": StepDefaults(1.0, None, 0.0, 0.0, average=True),
+# Defaults of each preconditioner; benchmarks/paper/variants.py compares them with others.
+PRECONDITIONED = {"learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0, "average": True}
+DEFAULTS: dict[str | None, dict[str, Any]] = {
+    "columns": {**PRECONDITIONED, "lr_decay": 6.0},
+    "low_rank": {**PRECONDITIONED, "lr_decay": None},
     # The paper's values, for unscaled features: its eta = 0.01 and weight decay 1e-5 are for
     # features multiplied by ten.
-    None: StepDefaults(1.0, None, 0.995, 1e-7, average=False),
+    None: {
+        "learning_rate": 1.0,
+        "lr_decay": None,
+        "momentum": 0.995,
+        "weight_decay": 1e-7,
+        "average": False,
+    },
 }
-
-
-@dataclass(frozen=True)
-class KNOISettings:
-    """Checked parameters of the steps; None where the default depends on the preconditioner."""
-
-    learning_rate: float | None
-    lr_decay: float | None
-    momentum: float | None
-    weight_decay: float | None
-    time_constant: float
-    average: bool | None
-    reg: tuple[float | None, float | None]  # None: chosen by the warm start
 
 
 class KNOI(StochasticCCA):
@@ -279,23 +253,24 @@ class KNOI(StochasticCCA):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _settings(self) -> KNOISettings:
-        lr_decay = self.lr_decay
-        if lr_decay is not None:
-            lr_decay = positive("lr_decay", lr_decay, infinite=True)
-        return KNOISettings(
-            learning_rate=optional(positive, "learning_rate", self.learning_rate),
-            lr_decay=lr_decay,
-            momentum=optional(fraction, "momentum", self.momentum),
-            weight_decay=optional(at_least_zero, "weight_decay", self.weight_decay),
-            time_constant=fraction("time_constant", self.time_constant),
-            average=optional(flag, "average", self.average),
-            reg=one_per_view("reg", self.reg, _reg_or_auto),
-        )
+    def _settings(self) -> dict[str, Any]:
+        # None where the default depends on the preconditioner.
+        optional: dict[str, Callable[[str, Any], Any]] = {
+            "learning_rate": checks.positive,
+            "lr_decay": partial(checks.positive, infinite=True),
+            "momentum": checks.fraction,
+            "weight_decay": checks.at_least_zero,
+            "average": checks.flag,
+        }
+        return {
+            **{one: checks.optional(c, one, getattr(self, one)) for one, c in optional.items()},
+            "time_constant": checks.fraction("time_constant", self.time_constant),
+            "reg": checks.one_per_view("reg", self.reg, _reg_or_auto),
+        }
 
     def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
-        L = count("n_components", self.n_components)
-        kernels = one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
+        L = checks.count("n_components", self.n_components)
+        kernels = checks.one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
         requested = self._approximations()
         names, ranks = [], []
         for view, kernel, one in zip(View, kernels, requested, strict=True):
@@ -305,12 +280,7 @@ class KNOI(StochasticCCA):
                 name, rank = "given", one.rank
             elif one == "auto" and isinstance(kernel, Linear):
                 name = "identity"
-                if pairs.n_cols[view] < L:
-                    raise InputError(
-                        f"n_components={L} but {view.name} has n_features={pairs.n_cols[view]}: "
-                        "linear CCA has no more components than columns. Set n_components to at "
-                        f"most {pairs.n_cols[view]}."
-                    )
+                check_n_cols(view, pairs.n_cols[view], L)
             names.append(name)
             ranks.append(rank)
         x_bytes, y_bytes = (
@@ -322,19 +292,19 @@ class KNOI(StochasticCCA):
             rank=(ranks[0], ranks[1]),
             approximation=(names[0], names[1]),
             kernels=kernels,
-            precondition=one_of("precondition", self.precondition, PRECONDITIONERS),
-            batch_size=optional(count, "batch_size", self.batch_size),
-            extra_directions=optional(whole, "extra_directions", self.extra_directions),
-            held_out=0.0 if streaming else fraction("held_out", self.held_out),
-            epochs=1 if streaming else optional(count, "epochs", self.epochs),
+            precondition=checks.one_of("precondition", self.precondition, PRECONDITIONERS),
+            batch_size=checks.optional(checks.count, "batch_size", self.batch_size),
+            extra_directions=checks.optional(
+                checks.whole, "extra_directions", self.extra_directions
+            ),
+            held_out=0.0 if streaming else checks.fraction("held_out", self.held_out),
+            epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
             map_bytes=(x_bytes, y_bytes),
         )
 
     def _approximations(self) -> tuple[Any, Any]:
-        def check(name: str, value: Any) -> Any:
-            return check_approximation(name, value, others=NOT_RANDOM)
-
-        return one_per_view("approximation", self.approximation, check)
+        check = partial(check_approximation, others=NOT_RANDOM)
+        return checks.one_per_view("approximation", self.approximation, check)
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
@@ -354,7 +324,7 @@ class KNOI(StochasticCCA):
         return maps[0], maps[1]
 
     def _start(
-        self, settings: KNOISettings, setup: Setup, pairs: PairSource
+        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
     ) -> tuple[OptimizerState, KNOIUpdate]:
         plan, backend = setup.plan, setup.backend
         start = None
@@ -367,41 +337,36 @@ class KNOI(StochasticCCA):
                 setup.engine,
                 wanted=setup.n_components,
             )
-        preconditioners = fit_preconditioners(settings, setup, pairs, start)
+        preconditioners = fit_preconditioners(settings["reg"], setup, pairs, start)
         minibatch = setup.fresh_sample(pairs, plan.batch_size)
         units = unit_steps(setup, minibatch, preconditioners)
-        defaults = [DEFAULTS[choice] for choice in plan.precondition]
+        given = {name: value for name, value in settings.items() if value is not None}
+        views = [DEFAULTS[choice] | given for choice in plan.precondition]
         x_steps, y_steps = (
-            StepSize(
-                _default(settings.learning_rate, own.learning_rate) * unit,
-                _default(settings.lr_decay, own.lr_decay),
-            )
-            for own, unit in zip(defaults, units, strict=True)
+            StepSize(view["learning_rate"] * unit, view["lr_decay"])
+            for view, unit in zip(views, units, strict=True)
         )
-        own = defaults[0]
         update = KNOIUpdate(
             features=setup.features,
             precondition=preconditioners,
             step_sizes=(x_steps, y_steps),
             n_components=setup.n_components,
-            rho=settings.time_constant,
-            momentum=_default(settings.momentum, own.momentum),
-            weight_decay=_default(settings.weight_decay, own.weight_decay),
-            average_from=AVERAGE_FROM if _default(settings.average, own.average) else None,
+            rho=settings["time_constant"],
+            momentum=views[0]["momentum"],
+            weight_decay=views[0]["weight_decay"],
+            average_from=AVERAGE_FROM if views[0]["average"] else None,
             backend=backend,
             engine=setup.engine,
         )
-        weights = (
-            random_weights(setup, minibatch, preconditioners) if start is None else (start.weights)
-        )
-        x, y = (at_rest(U, backend) for U in weights)
+        random = partial(random_weights, setup, minibatch, preconditioners)
+        x, y = (at_rest(U, backend) for U in (random() if start is None else start.weights))
         return OptimizerState(x, y), update
 
 
 def fit_preconditioners(
-    settings: KNOISettings, setup: Setup, pairs: PairSource, start: WarmStart | None
+    regs: Sequence[float | None], setup: Setup, pairs: PairSource, start: WarmStart | None
 ) -> tuple[Preconditioner, Preconditioner]:
-    """The preconditioner of each view, with the ridge to train with.
+    """The preconditioner of each view, with the ridge to train with; `regs` has None for "auto".
 
     The regularisation that suits n rows of the small problem suits N rows n / N times weaker. A
     single pass cannot overfit and needs no ridge; more passes need more of it.
@@ -409,7 +374,7 @@ def fit_preconditioners(
     plan, backend, engine = setup.plan, setup.backend, setup.engine
     parts: list[Preconditioner] = []
     for view, features, choice in zip(View, setup.maps, plan.precondition, strict=True):
-        reg = ridge = settings.reg[view]
+        reg = ridge = regs[view]
         if reg is None or ridge is None:
             reg = DEFAULT_REG if start is None else start.reg * start.n_rows / pairs.n_rows
             ridge = reg * (1 - 1 / plan.epochs)
@@ -465,9 +430,6 @@ def random_weights(
     return weights[0], weights[1]
 
 
-def _default(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
 def _reg_or_auto(name: str, value: Any) -> float | None:
-    return None if isinstance(value, str) and value == "auto" else at_least_zero(name, value)
+    auto = isinstance(value, str) and value == "auto"
+    return None if auto else checks.at_least_zero(name, value)

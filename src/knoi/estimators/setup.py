@@ -41,6 +41,15 @@ def rank_for(rank: Any, n_components: int) -> int:
     return checked
 
 
+def check_n_cols(view: View, n_cols: int, n_components: int) -> None:
+    """Check that linear CCA of a view can have so many components."""
+    if n_cols < n_components:
+        raise InputError(
+            f"n_components={n_components} but {view.name} has n_features={n_cols}: linear CCA has "
+            f"no more components than columns. Set n_components to at most {n_cols}."
+        )
+
+
 def kernels_for(
     kernel: Any, width: Any, pairs: PairSource, seed: int
 ) -> tuple[tuple[Kernel, Kernel], RowPair]:
@@ -351,18 +360,15 @@ def _choose_view(
         matrix = f"{min(rank, n_train)} x {min(rank, n_train)} matrix"
         if columns_fit:
             # On all data measured, kernel columns were the most accurate at equal rank and time.
-            name, reason = (
-                "nystrom",
-                (
-                    f"kernel columns are the most accurate at equal time, and their {matrix} "
-                    f"({format_bytes(needed)}) fits the {format_bytes(limit)} it may take"
-                ),
+            name = "nystrom"
+            reason = (
+                f"kernel columns are the most accurate at equal time, and their {matrix} "
+                f"({format_bytes(needed)}) fits the {format_bytes(limit)} it may take"
             )
         else:
             sparse = sizes.sparse[v] is not None
-            name, reason = choose(request.kernels[v], sizes.n_cols[v], sparse=sparse)
-            limit_text = f"the {matrix} of kernel columns would not fit {format_bytes(limit)}"
-            reason = f"{limit_text}; {reason}"
+            name, why = choose(request.kernels[v], sizes.n_cols[v], sparse=sparse)
+            reason = f"the {matrix} of kernel columns would not fit {format_bytes(limit)}; {why}"
         logger.info("view %s: approximation=%r, because %s.", "XY"[v], name, reason)
     if name == "nystrom":
         rank = min(rank, n_train)

@@ -202,8 +202,8 @@ class StochasticCCA(BaseCCA):
     _facts = (*BaseCCA._facts, "history_", "stopped_", "n_samples_seen_")
 
     @abstractmethod
-    def _settings(self) -> Any:
-        """Check the parameters of the update rule."""
+    def _settings(self) -> dict[str, Any]:
+        """The checked parameters of the update rule, by name."""
 
     @abstractmethod
     def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
@@ -215,7 +215,7 @@ class StochasticCCA(BaseCCA):
 
     @abstractmethod
     def _start(
-        self, settings: Any, setup: Setup, pairs: PairSource
+        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
     ) -> tuple[OptimizerState, UpdateRule]:
         """The state before the first step, and the update rule."""
 
@@ -241,13 +241,13 @@ class StochasticCCA(BaseCCA):
         self, pairs: PairSource, backend: Backend, engine: Engine, *, resume: bool = False
     ) -> Projection:
         # Parameters: errors that need no data come before any work.
-        settings, limits = self._settings(), self._limits()
+        settings = self._settings()
+        self._check_limits()
         directory = None if self.checkpoint is None else open_directory(self.checkpoint)
         stored = self._stored_identity(directory, pairs) if resume else None
         # Plan: every choice that depends on sizes and memory. A resumed run keeps its plan.
-        request = self._request(pairs, streaming=False)
         if stored is None:
-            plan = make_plan(request, self._sizes(pairs, backend, engine), self._seed())
+            plan = self._plan(pairs, backend, engine, streaming=False)
         else:
             plan = Plan.from_state_dict(stored["plan"])
         rows, held_out = pairs, None
@@ -256,19 +256,19 @@ class StochasticCCA(BaseCCA):
             held_out = rest.read(0, rest.n_rows)
         # Maps and start.
         maps = self._fit_maps(plan, rows)
-        setup = Setup.build(plan, maps, request.n_components, backend, engine)
+        setup = Setup.build(plan, maps, self.n_components, backend, engine)
         start, update = self._start(settings, setup, rows)
         training = Training(setup, update, held_out)
         state, save = TrainingState(start), None
         if directory is not None:
             identity = self._identity(plan, maps, pairs)
             if stored is not None:
-                state = limits.reset_stop_reason(load_state(directory, identity, backend))
-            save = Checkpoint(directory, identity, backend, limits.checkpoint_seconds)
+                state = self._resumed(load_state(directory, identity, backend))
+            save = Checkpoint(directory, identity, backend, self.checkpoint_seconds)
         # Loop and finish.
-        epochs = plan.epochs if limits.epochs is None else limits.epochs
+        epochs = plan.epochs if self.epochs is None else self.epochs
         if state.stopped is None and state.position.epoch < epochs:
-            state = self._train(state, training, rows, epochs, limits, save)
+            state = self._train(state, training, rows, epochs, save)
         return self._finish(state, training, rows)
 
     def _train(
@@ -277,7 +277,6 @@ class StochasticCCA(BaseCCA):
         training: Training,
         pairs: PairSource,
         epochs: int,
-        limits: "Limits",
         save: Checkpoint | None,
     ) -> TrainingState:
         """Step through the remaining epochs; `save` also saves the end of the run."""
@@ -295,18 +294,18 @@ class StochasticCCA(BaseCCA):
         evaluate = None if training.held_out is None else training.held_out_correlation
         every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
         callbacks: list[Callback] = []
-        if limits.max_time is not None:
-            callbacks.append(TimeLimit(limits.max_time))
+        if self.max_time is not None:
+            callbacks.append(TimeLimit(self.max_time))
         history = History(every, last_step, evaluate)
         callbacks.append(history)
-        if evaluate is not None and limits.tol is not None:
-            callbacks.append(EarlyStopping(limits.tol))
+        if evaluate is not None and self.tol is not None:
+            callbacks.append(EarlyStopping(self.tol))
         context = FitContext(plan.batch_size, n_samples, self._model_maker(training, pairs))
-        for callback in limits.callbacks:
+        for callback in self.callbacks:
             if hasattr(callback, "on_fit_start"):
                 callback.on_fit_start(context)
             callbacks.append(callback)
-        if limits.callbacks:
+        if self.callbacks:
             callbacks.append(history)  # records the step at which a callback stops the run
         with ExitStack() as exits:
             bar = None
@@ -381,32 +380,40 @@ class StochasticCCA(BaseCCA):
         """Set up on the first piece, as `_solve` does on all rows."""
         self._check_size(pairs)
         settings, backend = self._settings(), pick_backend(self.device, pairs.dtype)
-        request = self._request(pairs, streaming=True)
-        plan = make_plan(request, self._sizes(pairs, backend, engine), self._seed())
-        maps = self._fit_maps(plan, pairs)
-        setup = Setup.build(plan, maps, request.n_components, backend, engine)
+        plan = self._plan(pairs, backend, engine, streaming=True)
+        setup = Setup.build(plan, self._fit_maps(plan, pairs), self.n_components, backend, engine)
         start, update = self._start(settings, setup, pairs)
         return Stream(Training(setup, update), TrainingState(start))
 
-    def _limits(self) -> "Limits":
-        return Limits(
-            epochs=optional(count, "epochs", self.epochs),
-            max_time=optional(positive, "max_time", self.max_time),
-            tol=optional(at_least_zero, "tol", self.tol),
-            checkpoint_seconds=positive("checkpoint_seconds", self.checkpoint_seconds),
-            callbacks=_checked_callbacks(self.callbacks),
-        )
+    def _check_limits(self) -> None:
+        """Check how long to train and what to call on the way: what a resumed run may change."""
+        optional(count, "epochs", self.epochs)
+        optional(positive, "max_time", self.max_time)
+        optional(at_least_zero, "tol", self.tol)
+        positive("checkpoint_seconds", self.checkpoint_seconds)
+        callbacks = self.callbacks
+        if not isinstance(callbacks, Sequence) or not all(callable(one) for one in callbacks):
+            raise InputTypeError(
+                f"callbacks={callbacks!r}: wanted a list of callables (state, result) -> state, as "
+                "described by knoi.callbacks.Callback."
+            )
 
-    def _seed(self) -> int:
-        return seed_from(self.random_state)
+    def _resumed(self, state: TrainingState) -> TrainingState:
+        """The state to resume from: the run is over only if it had converged, by this `tol` too."""
+        converged = state.stopped == CONVERGED and self.tol is not None
+        if converged and EarlyStopping(self.tol or 0.0).converged(state.history):
+            return state
+        return replace(state, stopped=None)
 
-    def _sizes(self, pairs: PairSource, backend: Backend, engine: Engine) -> Sizes:
-        """The sizes and the memory to plan with."""
+    def _plan(
+        self, pairs: PairSource, backend: Backend, engine: Engine, *, streaming: bool
+    ) -> Plan:
+        """The plan for the sizes of the data and the memory of the machine."""
         sparse = tuple(
             size if sparse and backend.is_numpy else None
             for size, sparse in zip(pairs.bytes_on(backend), pairs.sparse, strict=True)
         )
-        return Sizes(
+        sizes = Sizes(
             n_rows=pairs.n_rows,
             n_cols=pairs.n_cols,
             row_bytes=pairs.row_bytes,
@@ -415,6 +422,8 @@ class StochasticCCA(BaseCCA):
             n_workers=engine.n_workers,
             sparse=(sparse[0], sparse[1]),
         )
+        request = self._request(pairs, streaming=streaming)
+        return make_plan(request, sizes, seed_from(self.random_state))
 
     def _stored_identity(self, directory: Path | None, pairs: PairSource) -> dict[str, Any] | None:
         """The identity of the checkpoint to resume from, if there is one."""
@@ -446,33 +455,6 @@ class StochasticCCA(BaseCCA):
             "rows": _digest(dict(zip("XY", pairs.sample(IDENTITY_ROWS, plan.seed), strict=True))),
             "features": [_digest(features.state_dict()) for features in maps],
         }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long to train and what to call on the way: what a resumed run may change."""
-
-    epochs: int | None
-    max_time: float | None
-    tol: float | None
-    checkpoint_seconds: float
-    callbacks: tuple[Callback, ...]
-
-    def reset_stop_reason(self, state: TrainingState) -> TrainingState:
-        """A resumed run is over only if it had converged, by this `tol` too."""
-        converged = state.stopped == CONVERGED and self.tol is not None
-        if converged and EarlyStopping(self.tol or 0.0).converged(state.history):
-            return state
-        return replace(state, stopped=None)
-
-
-def _checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    if not isinstance(callbacks, Sequence) or not all(callable(one) for one in callbacks):
-        raise InputTypeError(
-            f"callbacks={callbacks!r}: wanted a list of callables (state, result) -> state, as "
-            "described by knoi.callbacks.Callback."
-        )
-    return tuple(callbacks)
 
 
 def _digest(state: dict[str, Any]) -> str:
