@@ -23,10 +23,10 @@ NAME = "speed_compare"
 HERE = Path(__file__).parents[2]
 # Options that keep a round short, and the result file of each benchmark.
 BENCHMARKS = {
-    "step_efficiency": (["--again"], "speed_step_efficiency"),
-    "feature_maps": ([], "speed_feature_maps"),
-    "moments": ([], "speed_moments"),
-    "linear_memmap": ([], "speed_linear_memmap"),
+    "step_efficiency": (["--again", "--rank", "8192", "--steps", "8"], "speed_step_efficiency"),
+    "feature_maps": (["--rank", "8192"], "speed_feature_maps"),
+    "moments": (["--rank", "2048"], "speed_moments"),
+    "linear_memmap": (["--rows", "200000"], "speed_linear_memmap"),
     "memory": ([], "memory"),
 }
 
