@@ -150,9 +150,7 @@ def uninterrupted(server, views, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("solver", "n_jobs"), [("accelerated", 1), ("accelerated", 2), ("published", 2), ("dsgd", 1)]
-)
+@pytest.mark.parametrize(("solver", "n_jobs"), [("accelerated", 2), ("published", 1), ("dsgd", 1)])
 def test_killed_at_any_time_and_resumed(server, views, uninterrupted, tmp_path, solver, n_jobs):
     rng = np.random.default_rng([n_jobs, len(solver)])
     params = checkpointed(parameters(solver, n_jobs), tmp_path / "run")
@@ -177,7 +175,6 @@ def test_killed_at_any_time_and_resumed(server, views, uninterrupted, tmp_path, 
     [
         ("accelerated", signal.SIGTERM, 143),
         ("published", signal.SIGINT, -signal.SIGINT),
-        ("dsgd", signal.SIGTERM, 143),
     ],
 )
 def test_interrupted_and_resumed(server, views, uninterrupted, tmp_path, solver, number, code):

@@ -117,9 +117,3 @@ def test_any_partition_of_a_stream_gives_the_same_model(views):
 def test_a_minibatch_has_at_most_all_rows(two_views):
     model = small(batch_size=5000, epochs=3).fit(*two_views)
     assert model.n_samples_seen_ == 3 * 200
-
-
-def test_max_time_stops_training(views):
-    model = small(max_time=1e-9).fit(*views)
-    assert model.stopped_ == "out of time"
-    assert model.n_samples_seen_ == 250
