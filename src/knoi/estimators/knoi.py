@@ -1,6 +1,7 @@
 """KNOI: kernel CCA for any number of rows, learned from minibatches."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,20 +52,23 @@ AVERAGE_FROM = 10
 PUBLISHED_DEVIATION = 1.0
 
 
-# Defaults of each preconditioner; benchmarks/paper/variants.py compares them with others.
-PRECONDITIONED = {"learning_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0, "average": True}
-DEFAULTS: dict[str | None, dict[str, Any]] = {
-    "columns": {**PRECONDITIONED, "lr_decay": 6.0},
-    "low_rank": {**PRECONDITIONED, "lr_decay": None},
+@dataclass(frozen=True)
+class StepDefaults:
+    """Defaults of one preconditioner; benchmarks/paper/variants.py compares them with others."""
+
+    learning_rate: float = 1.0
+    lr_decay: float | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    average: bool = True
+
+
+DEFAULTS = {
+    "columns": StepDefaults(lr_decay=6.0),
+    "low_rank": StepDefaults(),
     # The paper's values, for unscaled features: its eta = 0.01 and weight decay 1e-5 are for
     # features multiplied by ten.
-    None: {
-        "learning_rate": 1.0,
-        "lr_decay": None,
-        "momentum": 0.995,
-        "weight_decay": 1e-7,
-        "average": False,
-    },
+    None: StepDefaults(momentum=0.995, weight_decay=1e-7, average=False),
 }
 
 
@@ -254,7 +258,6 @@ class KNOI(StochasticCCA):
         self.device = device
 
     def _settings(self) -> dict[str, Any]:
-        # None where the default depends on the preconditioner.
         optional: dict[str, Callable[[str, Any], Any]] = {
             "learning_rate": checks.positive,
             "lr_decay": partial(checks.positive, infinite=True),
@@ -262,8 +265,12 @@ class KNOI(StochasticCCA):
             "weight_decay": checks.at_least_zero,
             "average": checks.flag,
         }
+        given = {
+            name: checks.optional(c, name, getattr(self, name)) for name, c in optional.items()
+        }
         return {
-            **{one: checks.optional(c, one, getattr(self, one)) for one, c in optional.items()},
+            # None leaves the choice to `StepDefaults`.
+            "steps": {name: value for name, value in given.items() if value is not None},
             "time_constant": checks.fraction("time_constant", self.time_constant),
             "reg": checks.one_per_view("reg", self.reg, _reg_or_auto),
         }
@@ -340,10 +347,9 @@ class KNOI(StochasticCCA):
         preconditioners = fit_preconditioners(settings["reg"], setup, pairs, start)
         minibatch = setup.fresh_sample(pairs, plan.batch_size)
         units = unit_steps(setup, minibatch, preconditioners)
-        given = {name: value for name, value in settings.items() if value is not None}
-        views = [DEFAULTS[choice] | given for choice in plan.precondition]
+        views = [replace(DEFAULTS[choice], **settings["steps"]) for choice in plan.precondition]
         x_steps, y_steps = (
-            StepSize(view["learning_rate"] * unit, view["lr_decay"])
+            StepSize(view.learning_rate * unit, view.lr_decay)
             for view, unit in zip(views, units, strict=True)
         )
         update = KNOIUpdate(
@@ -352,9 +358,9 @@ class KNOI(StochasticCCA):
             step_sizes=(x_steps, y_steps),
             n_components=setup.n_components,
             rho=settings["time_constant"],
-            momentum=views[0]["momentum"],
-            weight_decay=views[0]["weight_decay"],
-            average_from=AVERAGE_FROM if views[0]["average"] else None,
+            momentum=views[0].momentum,
+            weight_decay=views[0].weight_decay,
+            average_from=AVERAGE_FROM if views[0].average else None,
             backend=backend,
             engine=setup.engine,
         )
