@@ -190,8 +190,7 @@ def test_far_from_the_origin_float32_keeps_its_digits(rows):
             RBF(1.0),
             3,
             "sobol",
-            "frequencies='sobol' is not a way to draw frequencies: wanted one of 'iid', "
-            "'orthogonal', 'qmc'.",
+            "frequencies='sobol': wanted one of 'iid', 'orthogonal', 'qmc'.",
         ),
     ],
 )

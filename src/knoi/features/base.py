@@ -9,19 +9,20 @@ and writes `fit`, `prepare`, `block` and `scratch_per_row`.
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, Backend
+from knoi.arrays.random import View
 from knoi.arrays.sparse import dense, empty_rows, is_sparse
 from knoi.engine import even_slices
-from knoi.exceptions import InputError, InputTypeError, ModelFileError, NonFiniteError
+from knoi.exceptions import InputTypeError, ModelFileError, NonFiniteError
 from knoi.kernels import KERNELS, Kernel, Linear, kernel_from_state
 
 MAPS: dict[str, type["FeatureMap"]] = {}
@@ -114,10 +115,13 @@ class Stored:
             made.check_state()
         except ModelFileError:
             raise
-        except KeyError as error:
-            _damaged(cls, f"{error} is missing")
-        except (InputError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-            _damaged(cls, str(error))
+        except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+            missing = " is missing" if isinstance(error, KeyError) else ""
+            raise ModelFileError(
+                f"the stored feature map {cls.kind or cls.__name__!r} is damaged: "
+                f"{str(error).rstrip('.')}{missing}. The file was altered after it was saved: save "
+                "the model again."
+            ) from None
         return made
 
     def check_state(self) -> None:
@@ -258,6 +262,10 @@ class Identity(FeatureMap):
         return 0
 
 
+Fit = Callable[[Array, Kernel, int, int, View], FeatureMap]
+"""`fit(sample, kernel, rank, seed, view)`: a fitted map."""
+
+
 def map_from_state(state: Mapping[str, Any]) -> FeatureMap:
     """Build whichever map `state` describes."""
     kind = state.get("kind")
@@ -322,8 +330,8 @@ def _size(made: Stored, name: str) -> int:
                 if symbol == name:
                     return int(size) - plus
         part = _parts(value)[0]
-        if name == "d" and hasattr(part, "n_cols"):
-            return int(part.n_cols)
+        if name == "d" and isinstance(part, Stored):
+            return _size(part, "d")
     raise NotImplementedError(f"no field of {type(made).__name__} has the dimension {name!r}")
 
 
@@ -417,7 +425,7 @@ def _check_sizes(made: Stored) -> None:
         symbol = {"d": "n_cols", "M": "rank"}.get(symbol, symbol)
         if symbol.isdigit():
             return int(symbol) + plus
-        if hasattr(type(made), symbol.partition(".")[0]) or symbol.partition(".")[0] in vars(made):
+        if hasattr(made, symbol.partition(".")[0]):
             return int(operator.attrgetter(symbol)(made)) + plus
         return bound.setdefault(symbol, found - plus) + plus
 
@@ -438,10 +446,3 @@ def _check_sizes(made: Stored) -> None:
             low = -high if mark.signed else 0
             if value.min() < low or value.max() >= high:
                 raise ValueError(f"{name} holds indices outside {low} to {high - 1}")
-
-
-def _damaged(cls: type[Stored], finding: str) -> NoReturn:
-    raise ModelFileError(
-        f"the stored feature map {cls.kind or cls.__name__!r} is damaged: {finding.rstrip('.')}. "
-        "The file was altered after it was saved: save the model again."
-    ) from None

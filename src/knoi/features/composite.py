@@ -1,4 +1,4 @@
-"""Maps made of maps: sums and products of kernels, and one map after another.
+"""Maps made of maps: sums and products of kernels, and chains of two maps.
 
 - The features of a sum of kernels are those of its parts, side by side (`ConcatenatedMap`).
 - The features of a product are products of those of its factors: all M1 M2 of them (`TensorMap`);
@@ -11,10 +11,10 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import islice
+from operator import itemgetter
 from typing import ClassVar, Self
 
 import numpy as np
@@ -25,18 +25,13 @@ from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import PreparedParts, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.additive import Additive
-from knoi.features.base import FeatureMap, output, require_kernel
+from knoi.features.base import FeatureMap, Fit, output, require_kernel
 from knoi.features.fourier import RandomFourier
 from knoi.features.sketch import CountSketch
 from knoi.kernels import RBF, AdditiveChi2, Chi2, Kernel, Linear, Matern, ProductKernel, SumKernel
 
-# Columns of one part in a row, on average over the parts of a concatenated map.
-SEGMENT = 64
-# Features per column of the map that keeps chi2 distances: two frequencies keep them to 1 %.
-CHI2_PER_COLUMN = 5
-
-FitOne = Callable[[Array, Kernel, int, int, View], FeatureMap]
-"""`fit_one(sample, kernel, rank, seed, view)`: a map of one part."""
+# Length of a run of columns of one part, on average over the parts of a concatenated map.
+RUN = 64
 
 
 class _PartsMap(FeatureMap):
@@ -94,14 +89,19 @@ class ConcatenatedMap(_PartsMap):
         SumKernel(tuple(part.kernel for part in self.parts), self.weights)  # checks the weights
 
     @cached_property
-    def _segments(self) -> list[tuple[int, int, int]]:
-        """Runs of columns: of which part, the first of them there, how many."""
-        return _take_turns([part.rank for part in self.parts])
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        """The column each run begins with."""
-        return list(accumulate((size for _, _, size in self._segments), initial=0))
+    def _runs(self) -> list[tuple[int, int, int, int]]:
+        """Runs of columns: the first, how many, of which part, the first of them there."""
+        ranks = [part.rank for part in self.parts]
+        shares = [max(1, round(RUN * len(ranks) * rank / sum(ranks))) for rank in ranks]
+        runs = []
+        done = [0] * len(ranks)
+        while done != ranks:
+            for part, (share, rank) in enumerate(zip(shares, ranks, strict=True)):
+                size = min(share, rank - done[part])
+                if size:
+                    runs.append((sum(done), size, part, done[part]))
+                    done[part] += size
+        return runs
 
     @property
     def kernel(self) -> Kernel:  # type: ignore[override]
@@ -140,9 +140,8 @@ class ConcatenatedMap(_PartsMap):
     def _places(self, part: int, start: int, stop: int) -> list[tuple[int, int, int]]:
         """Runs of columns of a part among `start` to `stop`: (column of it, how many, where)."""
         places = []
-        for k in range(bisect_right(self._starts, start) - 1, len(self._segments)):
-            of, own, size = self._segments[k]
-            begin = self._starts[k]
+        first = bisect_right(self._runs, start, key=itemgetter(0)) - 1
+        for begin, size, of, own in islice(self._runs, first, None):
             if begin >= stop:
                 break
             if of == part:
@@ -153,20 +152,6 @@ class ConcatenatedMap(_PartsMap):
     def scratch_per_row(self) -> int:
         """What the parts take, and the columns of one of them."""
         return super().scratch_per_row() + max(part.rank for part in self.parts)
-
-
-def _take_turns(ranks: list[int]) -> list[tuple[int, int, int]]:
-    """Runs of columns (part, first of them, how many), each part in turn by its share."""
-    shares = [max(1, round(SEGMENT * len(ranks) * rank / sum(ranks))) for rank in ranks]
-    segments = []
-    done = [0] * len(ranks)
-    while done != ranks:
-        for part, (share, rank) in enumerate(zip(shares, ranks, strict=True)):
-            size = min(share, rank - done[part])
-            if size:
-                segments.append((part, done[part], size))
-                done[part] += size
-    return segments
 
 
 @dataclass(frozen=True)
@@ -247,9 +232,8 @@ class ProductMap(_PartsMap):
 def elementwise(parts: tuple[FeatureMap, ...]) -> bool:
     """Whether the features of `parts` may be multiplied elementwise: see `ProductMap`."""
     others = [part for part in parts if not part.features_iid]
-    return (
-        len(parts) == 1 or not others or (len(others) == 1 and isinstance(others[0], RandomFourier))
-    )
+    one_of_pairs = len(others) == 1 and isinstance(others[0], RandomFourier)
+    return len(parts) == 1 or not others or one_of_pairs
 
 
 def joined(parts: tuple[FeatureMap, ...]) -> tuple[FeatureMap, ...]:
@@ -331,7 +315,7 @@ class TensorMap(FeatureMap):
 
 
 def fit_sum(
-    fit_one: FitOne, sample: Array, kernel: SumKernel, rank: int, seed: int, view: View
+    fit_one: Fit, sample: Array, kernel: SumKernel, rank: int, seed: int, view: View
 ) -> ConcatenatedMap:
     """The map of a sum: `rank` split among the parts, each drawn on its own.
 
@@ -352,13 +336,11 @@ def fit_sum(
     left, open_parts = rank, list(range(n_parts))
     maps: dict[int, FeatureMap] = {}
     while True:
-        given = dict(
-            zip(open_parts, split_rank([shares[i] for i in open_parts], left), strict=True)
-        )
+        ranks = split_rank([shares[i] for i in open_parts], left)
+        given = dict(zip(open_parts, ranks, strict=True))
         for i, own in given.items():
-            maps[i] = fit_one(
-                sample, kernel.parts[i], own, derived_seed(seed, Purpose.PARTS, i), view
-            )
+            own_seed = derived_seed(seed, Purpose.PARTS, i)
+            maps[i] = fit_one(sample, kernel.parts[i], own, own_seed, view)
         # A part that has fewer features (linear, of few columns) leaves the rest to others.
         full = [i for i in open_parts if maps[i].rank >= given[i]]
         if len(full) in (0, len(open_parts)):
@@ -369,7 +351,7 @@ def fit_sum(
 
 
 def fit_product(
-    fit_one: FitOne, sample: Array, kernel: ProductKernel, rank: int, seed: int, view: View
+    fit_one: Fit, sample: Array, kernel: ProductKernel, rank: int, seed: int, view: View
 ) -> FeatureMap:
     """The map of a product, from maps of its factors that are drawn independently.
 
@@ -470,26 +452,19 @@ def all_features(features: FeatureMap, X: Array) -> Array:
 
 
 def fit_chi2(
-    sample: Array,
-    kernel: Kernel,
-    rank: int,
-    seed: int,
-    view: View,
-    *,
-    per_column: int = CHI2_PER_COLUMN,
+    sample: Array, kernel: Kernel, rank: int, seed: int, view: View, *, per_column: int = 5
 ) -> Chain:
     """Fourier features of the exponential chi2 kernel exp(-chi2(x, z) / width).
 
     With psi(x).psi(z) = sum_j 2 x_j z_j / (x_j + z_j), |psi(x) - psi(z)|^2 = chi2(x, z), so the
     kernel is RBF(sqrt(width / 2)) on psi. The error of psi, which has `per_column` features per
-    column (an odd number), stays however large the rank is.
+    column (an odd number; 5 keep distances to 1 %), stays however large the rank is.
     """
     kernel = require_kernel(kernel, Chi2, "exponential chi2 features")
     if per_column < 1 or per_column % 2 == 0:
         raise InputError(f"per_column={per_column} cannot be used: it must be odd, 1, 3, 5, ...")
-    width = kernel.decided_width
+    gaussian = RBF(math.sqrt(kernel.decided_width / 2))
     first = Additive.fit(sample, AdditiveChi2(), per_column * sample.shape[1], seed, view)
-    gaussian = RBF(math.sqrt(width / 2))
     second = RandomFourier.fit(all_features(first, sample), gaussian, rank, seed, view)
     return Chain(first, second, kernel)
 

@@ -17,6 +17,7 @@ from knoi.arrays.backend import Array
 from knoi.arrays.fast import cosine
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import append_column, column_means, is_sparse, product
+from knoi.checks import one_of
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
@@ -41,7 +42,10 @@ class RandomFourier(FeatureMap):
     `paired` features use every frequency twice, as cos(w'x) and sin(w'x) = cos(w'x - pi/2), and
     need no random phase: lower variance per frequency, half as many frequencies at equal M.
 
-    `frequencies` says how they depend on each other: see `draw_frequencies`.
+    `frequencies` says how these depend on each other. "iid": they are independent (Rahimi & Recht,
+    2007). "orthogonal": d directions at a time are at right angles, with independent lengths (Yu et
+    al., 2016); for isotropic kernels. "qmc": a scrambled Sobol sequence through inverse CDFs (Yang
+    et al., 2014). Features are unbiased under every rule.
     """
 
     kind: ClassVar[str] = "random_fourier"
@@ -137,28 +141,14 @@ def draw_frequencies(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Frequencies W (d, m) from the spectral measure of `kernel`, and phases (m,) in [0, 2 pi).
 
-    Every frequency has the distribution that `kernel.sample_frequencies` draws from, so features
-    are unbiased under every rule; what differs is how frequencies depend on each other.
-
-    Parameters
-    ----------
-    rule : {"iid", "orthogonal", "qmc"}
-        "iid": independent (Rahimi & Recht, 2007). "orthogonal": d directions at a time at right
-        angles, with independent lengths (Yu et al., 2016); for isotropic kernels. "qmc":
-        a scrambled Sobol sequence through inverse CDFs (Yang et al., 2014).
-    paired : bool
-        Whether phases are not used, except perhaps the last one.
+    Each frequency has that distribution under every rule. With `paired`, at most the last phase is
+    used.
     """
-    if rule == "iid":
-        return _independent(kernel, d, m, seed, view), _phases(m, seed, view)
-    if rule == "orthogonal":
-        return _orthogonal(kernel, d, m, seed, view), _phases(m, seed, view)
+    one_of("frequencies", rule, get_args(Frequencies))
     if rule == "qmc":
         return _low_discrepancy(kernel, d, m, seed, view, paired)
-    raise InputError(
-        f"frequencies={rule!r} is not a way to draw frequencies: wanted one of "
-        f"{', '.join(map(repr, get_args(Frequencies)))}."
-    )
+    draw = _independent if rule == "iid" else _orthogonal
+    return draw(kernel, d, m, seed, view), _phases(m, seed, view)
 
 
 def draw_blocks(

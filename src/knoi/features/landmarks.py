@@ -5,7 +5,7 @@ seeding, ridge leverage scores; last, a uniform sample of a stream in bounded me
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -21,25 +21,16 @@ from knoi.exceptions import InputError, NonFiniteError
 from knoi.kernels import Kernel
 
 Selection = Literal[
-    "uniform",
-    "kmeans",
-    "kmeans++",
-    "pivoted_cholesky",
-    "randomly_pivoted_cholesky",
-    "leverage",
+    "uniform", "kmeans", "kmeans++", "pivoted_cholesky", "randomly_pivoted_cholesky", "leverage"
 ]
 
-# Rows to choose each landmark among, where the choice is not uniform ...
-_CANDIDATES_PER_LANDMARK = 5
-# ... and at least so many rows in all: few landmarks cost little to choose well.
+# Few landmarks cost little to choose well.
 _LEAST_CANDIDATES = 4000
 
 
 def n_candidates(method: Selection, rank: int) -> int:
     """Number of rows to choose `rank` landmarks from; uniform ones are the sample itself."""
-    if method == "uniform":
-        return rank
-    return max(_LEAST_CANDIDATES, _CANDIDATES_PER_LANDMARK * rank)
+    return rank if method == "uniform" else max(_LEAST_CANDIDATES, 5 * rank)
 
 
 def select_landmarks(
@@ -74,27 +65,28 @@ def select_landmarks(
 
     Fewer than `rank` are returned if the sample has fewer distinct rows.
     """
-    rules: dict[str, Callable[[np.random.Generator], Array]] = {
-        "uniform": lambda draw: sample[np.sort(draw.choice(n, rank, replace=False))],
-        "kmeans": lambda draw: cluster_centres(sample, rank, draw),
-        "kmeans++": lambda draw: sample[distant_rows(sample, rank, draw)],
-        "pivoted_cholesky": lambda draw: sample[pivoted_cholesky(sample, kernel, rank)[0]],
-        "randomly_pivoted_cholesky": lambda draw: sample[
-            randomly_pivoted_cholesky(sample, kernel, rank, draw)[0]
-        ],
-        "leverage": lambda draw: sample[ridge_leverage_sample(sample, kernel, rank, draw)],
-    }
-    if method not in rules:
+    n = sample.shape[0]
+    if method not in get_args(Selection):
         raise InputError(
             f"landmarks={method!r} is not a way to choose landmarks: wanted one of "
             f"{', '.join(map(repr, get_args(Selection)))}."
         )
-    n = sample.shape[0]
     if rank > n:
         raise InputError(
             f"rank={rank} landmarks cannot be chosen from {n} rows. Lower rank to at most {n}."
         )
-    return rules[method](generator(seed, Purpose.LANDMARKS, view))
+    draw = generator(seed, Purpose.LANDMARKS, view)
+    if method == "uniform":
+        return sample[np.sort(draw.choice(n, rank, replace=False))]
+    if method == "kmeans":
+        return cluster_centres(sample, rank, draw)
+    if method == "kmeans++":
+        return sample[distant_rows(sample, rank, draw)]
+    if method == "pivoted_cholesky":
+        return sample[pivoted_cholesky(sample, kernel, rank)[0]]
+    if method == "randomly_pivoted_cholesky":
+        return sample[randomly_pivoted_cholesky(sample, kernel, rank, draw)[0]]
+    return sample[ridge_leverage_sample(sample, kernel, rank, draw)]
 
 
 def landmarks_from_chunks(
@@ -108,10 +100,9 @@ def landmarks_from_chunks(
 ) -> Array:
     """`select_landmarks` for rows that are read once, in chunks (any, d), their number unknown.
 
-    A uniform sample of `candidates` rows (None: `n_candidates`) is kept of the stream, and the rule
-    chooses among them. How the stream is cut into chunks makes no difference. Estimators do not
-    use this, as their sources can be read anywhere. Use it to fit a map on a stream and pass the
-    map to an estimator: `KernelColumns(kernel, landmarks_from_chunks(...))`.
+    The rule chooses among a uniform sample of `candidates` rows (None: `n_candidates`), which does
+    not depend on how the stream is cut. Use it to fit a map on a stream and pass the map to an
+    estimator: `KernelColumns(kernel, landmarks_from_chunks(...))`.
     """
     n = n_candidates(method, rank) if candidates is None else candidates
     if n < rank:
@@ -124,8 +115,8 @@ def landmarks_from_chunks(
 
 # ---------------------------------------------------------------------- pivots of a kernel matrix
 
-# Both rules are exact in what they choose (or how likely), yet work by blocks: pivots are predicted
-# on a small part of the residual kernel, and only their columns are computed, in one product.
+# Both rules work by blocks and choose what they would choose one by one: pivots are predicted on a
+# small part of the residual kernel, and only their columns are computed, in one product.
 
 Factor = tuple[NDArray[np.intp], NDArray[np.float64]]
 
@@ -199,8 +190,8 @@ def _predict(residual: _Residual, k: int) -> NDArray[np.intp]:
 
     The first of them is certain.
     """
-    n = len(residual.left)
-    pool = np.argpartition(residual.left, n - min(_POOL * k, n))[n - min(_POOL * k, n) :]
+    others = max(len(residual.left) - _POOL * k, 0)
+    pool = np.argpartition(residual.left, others)[others:]
     first = residual.left.argmax()
     if first not in pool:  # of several that are equal the first counts
         pool[0] = first
@@ -264,14 +255,13 @@ def _accept(
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Which of the proposed pivots are taken, and the Cholesky factor of the residual at them."""
     H = residual.among(proposed)
-    before = H.diagonal().copy()
-    thresholds = draw.random(len(proposed)) * before
+    thresholds = draw.random(len(proposed)) * H.diagonal()
     accepted: list[int] = []
-    L = np.empty((len(proposed), len(proposed)))  # columns of those accepted
+    L = np.empty(H.shape)  # columns of those accepted
     for i in range(len(proposed)):
-        if len(accepted) == residual.wanted:
-            break
         k = len(accepted)
+        if k == residual.wanted:
+            break
         left = H[i, i] - L[i, :k] @ L[i, :k]
         if left <= max(thresholds[i], residual.floor):
             continue
@@ -315,12 +305,12 @@ def cluster_centres(sample: Array, rank: int, draw: np.random.Generator) -> Arra
 
 
 def distant_rows(sample: Array, rank: int, draw: np.random.Generator) -> NDArray[np.intp]:
-    """Rows, at most `rank`, each drawn by its squared distance from the nearest of those before.
+    """k-means++: at most `rank` rows, each drawn by its squared distance from those before.
 
-    This is k-means++. Rows are proposed by blocks, and one is rejected as likely as it has come
-    nearer to those taken since, which draws them exactly as one by one.
+    Rows are proposed by blocks, and one is rejected as likely as it has come nearer to those taken
+    since, which draws them exactly as one by one.
     """
-    rows, _, _ = _standard(sample)
+    rows = _standard(sample)[0]
     norms = squared_norms(rows).astype(np.float64)  # (n,)
     floor = float(np.finfo(sample.dtype).eps) * 100 * float(norms.max())
     taken = [int(draw.integers(len(norms)))]
@@ -360,10 +350,7 @@ def _squared_distances(
 
 
 def _standard(sample: Array) -> tuple[Array, Array | float, float]:
-    """Rows centred and scaled, so that the size of the numbers cannot defeat float32 distances.
-
-    Sparse rows stay where they are: off the origin they would not be sparse.
-    """
+    """Centred and scaled rows, for accurate float32 distances; sparse rows are only scaled."""
     if is_sparse(sample):
         values = sample.data.astype(np.float64)
         spread = float(np.sqrt(values @ values / max(sample.shape[0], 1))) or 1.0
@@ -378,8 +365,8 @@ def _standard(sample: Array) -> tuple[Array, Array | float, float]:
 
 # -------------------------------------------------------------------------- ridge leverage scores
 
-# Effective dimension for each landmark. Scores of that many dimensions need more rows than
-# dimensions, by a logarithm in theory: at one each, a sample of `rank` rows shows no scores.
+# Effective dimension per landmark. It must be well below 1: estimated scores need more rows than
+# dimensions, in theory by a logarithm.
 _DIMENSION = 0.25
 
 
@@ -388,12 +375,10 @@ def ridge_leverage_sample(
 ) -> NDArray[np.intp]:
     """Distinct rows, `rank` of them, drawn in proportion to their ridge leverage scores.
 
-    The score of row i is (K (K + l I)^-1)_ii, from 0 to 1; all scores add up to the effective
-    dimension of the data at ridge l, and l is chosen so that this is a quarter of `rank`. Scores
-    are estimated recursively (Musco & Musco 2017): those of half of the rows give a weighted
-    sample, about `rank` rows that stand for that half, and from it come the scores of the whole.
-    Weights matter there; for the span of the landmarks they do not. Rows of zero kernel have
-    nothing to add and are left out.
+    The score of row i is (K (K + l I)^-1)_ii, with the ridge l at which scores add up to a quarter
+    of `rank`. They are estimated recursively (Musco & Musco 2017): the scores of half of the rows
+    give a weighted sample of about `rank` rows, and this gives the scores of all rows. Rows of zero
+    kernel are left out.
     """
     largest = float(np.max(kernel.diag(sample)))
     if largest == 0:
@@ -422,13 +407,9 @@ def leverage_scores(
     chosen: Array,  # (s, d)
     weights: NDArray[np.float64],  # (s,) how many rows each chosen one stands for
     rank: int,
-    floor: float,
+    floor: float,  # the least ridge: below it the kernel is rounding
 ) -> NDArray[np.float64]:
-    """Estimates of the ridge leverage scores of `rows`, (n,), from those `chosen` among them.
-
-    Where these are all rows, the scores are exact. `floor` is the least ridge: beneath it the
-    kernel is rounding.
-    """
+    """Ridge leverage scores (n,) of `rows`, estimated from the chosen ones; exact from all rows."""
     root = np.sqrt(weights)
     W = np.asarray(kernel(chosen, chosen), dtype=np.float64) * root * root[:, None]  # (s, s)
     values = eigvalsh(W)
@@ -481,9 +462,8 @@ _KEYS = 4096
 def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
     """`n` random rows without repetition, in the order they came; all rows if there are no more.
 
-    Every row has a random key, a pure function of seed, view and its number in the stream, and the
-    n rows of the smallest keys stay: each set of n rows is as likely as any other, whatever the
-    chunks. No more than 2 n rows and a chunk are held.
+    Every row has a random key, by its number in the stream, and the n rows of the smallest keys
+    stay, whatever the chunks. No more than 2 n rows and a chunk are held.
     """
     kept: list[Array] = []
     keys: list[NDArray[np.float64]] = []
@@ -534,15 +514,14 @@ def _smallest(
 def _checked(chunk: Array, kept: list[Array], first_row: int) -> Array:
     """The chunk in a precision to compute in; raises if it does not match those before it."""
     rows = chunk if is_sparse(chunk) else np.asarray(chunk)
-    if rows.ndim != 2:
+    like = kept[0] if kept else rows
+    found, wanted = ("sparse" if is_sparse(one) else "dense" for one in (rows, like))
+    if rows.ndim != 2 or rows.shape[1] != like.shape[1] or found != wanted:
+        columns = kept[0].shape[1] if kept else "d"
         raise InputError(
-            f"the chunk at row {first_row} of the stream has shape {rows.shape}: wanted "
-            "(n, d). Reshape a single row to (1, d)."
-        )
-    if kept and (rows.shape[1] != kept[0].shape[1] or is_sparse(rows) != is_sparse(kept[0])):
-        raise InputError(
-            f"the chunk at row {first_row} of the stream has {_described(rows)}, those before it "
-            f"{_described(kept[0])}. All chunks must be rows of one table."
+            f"the chunk at row {first_row} of the stream is {found} and has shape {rows.shape}, "
+            f"expected {wanted} and (n, {columns}). All chunks must be rows of one table: reshape "
+            "a single row to (1, d)."
         )
     rows = rows.astype(compute_dtype(rows.dtype), copy=False)
     if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
@@ -551,7 +530,3 @@ def _checked(chunk: Array, kept: list[Array], first_row: int) -> Array:
             "fill them first."
         )
     return rows
-
-
-def _described(rows: Array) -> str:
-    return f"{rows.shape[1]} {'sparse' if is_sparse(rows) else 'dense'} columns"

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import scipy.linalg
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, empty_rows, inner, is_sparse, product, squared_norms
+from knoi.checks import one_of
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, Size, Stored, output, require_kernel
 from knoi.features.fourier import DRAW_BLOCK
@@ -66,20 +67,20 @@ def degree_shares(
     v = np.maximum(np.outer(lengths, lengths) + 2 * dots - 2 * inner(squares, squares), dots)
     largest = float(v.max(initial=0.0))
     drawn = a > 0
-    shares = np.zeros(len(a))
-    if largest > 0:
-        v /= largest
-        dots /= largest
-        logs = np.full(len(a), -np.inf)
-        for n in np.flatnonzero(drawn):
-            variance = float(np.mean(v**n - dots**n))
-            # Without variance (a single column) any share will do: then by size.
-            size = max(variance, 1e-12 * float(np.mean(v**n)))
-            logs[n] = math.log(a[n]) + 0.5 * (n * math.log(largest) + math.log(size))
-        shares = np.exp(logs - logs.max())
-        shares /= shares.sum()
-    floor: NDArray[np.float64] = drawn / drawn.sum()
-    return (1 - LEAST_SHARE) * shares + LEAST_SHARE * floor if largest > 0 else floor
+    equal: NDArray[np.float64] = drawn / drawn.sum()
+    if largest == 0:
+        return equal
+    v /= largest
+    dots /= largest
+    logs = np.full(len(a), -np.inf)
+    for n in np.flatnonzero(drawn):
+        variance = float(np.mean(v**n - dots**n))
+        # Without variance (a single column) any share will do: then by size.
+        size = max(variance, 1e-12 * float(np.mean(v**n)))
+        logs[n] = math.log(a[n]) + 0.5 * (n * math.log(largest) + math.log(size))
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    return (1 - LEAST_SHARE) * shares + LEAST_SHARE * equal
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,6 @@ class SignProducts(Stored):
     def count(self) -> int:
         """Number of products, E."""
         return len(self.degrees)
-
-    @property
-    def n_cols(self) -> int:
-        """Number of input columns, d."""
-        return int(self.signs.shape[0])
 
     @property
     def factors(self) -> int:
@@ -187,14 +183,12 @@ class LowDegreeTerms(Stored):
     n_cols: Annotated[int, Size("d")]
 
     @classmethod
-    def split(cls, kernel: DotProductKernel, terms: ExactTerms, d: int) -> tuple[Self, Any]:
-        """What is exact, and the coefficients (degrees,) of what is left to products."""
+    def split(
+        cls, kernel: DotProductKernel, terms: ExactTerms, d: int, rank: int
+    ) -> tuple[Self, NDArray[np.float64], int]:
+        """What is exact; coefficients (degrees,) of what is left, and features left for it."""
         a = coefficients(kernel)
-        if terms not in get_args(ExactTerms):
-            raise InputError(
-                f"exact={terms!r} is not known: wanted one of "
-                f"{', '.join(map(repr, get_args(ExactTerms)))}."
-            )
+        one_of("exact", terms, get_args(ExactTerms))
         constant = bool(a[0] > 0)
         linear = terms == "linear" and len(a) > 1 and bool(a[1] > 0)
         roots = np.array([math.sqrt(a[0]), math.sqrt(a[1]) if linear else 0.0])
@@ -204,21 +198,18 @@ class LowDegreeTerms(Stored):
                 "exact='linear' leaves nothing to approximate: the kernel is linear. Use "
                 "exact='constant', or no feature map at all."
             )
-        return cls(roots, constant, linear, d), a
+        count = constant + linear * d
+        if rank <= count:
+            raise InputError(
+                f"rank={rank} leaves no features besides the {count} that are exact. Use a rank of "
+                f"{count + 1} or more, or exact='constant'."
+            )
+        return cls(roots, constant, linear, d), a, rank - count
 
     @property
     def count(self) -> int:
         """Number of features."""
         return self.constant + self.linear * self.n_cols
-
-    def left_of(self, rank: int) -> int:
-        """Features of `rank` that are left for products, at least 1."""
-        if rank > self.count:
-            return rank - self.count
-        raise InputError(
-            f"rank={rank} leaves no features besides the {self.count} that are exact. Use a rank "
-            f"of {self.count + 1} or more, or exact='constant'."
-        )
 
     def fill(self, rows: Array, start: int, stop: int, out: Array) -> None:
         """Exact features start:stop of rows (b, d) in units of the kernel, into `out`."""
@@ -274,10 +265,9 @@ class _MaclaurinMap(FeatureMap):
     def check_state(self) -> None:
         """Products and exact terms take the same columns."""
         coefficients(self.kernel)
-        if self.products.n_cols != self.exact.n_cols:
-            raise InputError(
-                f"products take {self.products.n_cols} columns, exact terms {self.exact.n_cols}"
-            )
+        d = self.exact.n_cols
+        if self.n_cols != d:
+            raise InputError(f"products take {self.n_cols} columns, exact terms {d}")
 
 
 @dataclass(frozen=True)
@@ -308,9 +298,8 @@ class RandomMaclaurin(_MaclaurinMap):
     ) -> Self:
         """Draw degrees and signs; the sample says how much each degree matters."""
         kernel = require_kernel(kernel, DotProductKernel, "Maclaurin features")
-        terms, left = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]))
-        count = terms.left_of(rank)
-        return cls(kernel, SignProducts.draw(left, sample / kernel.unit, count, seed, view), terms)
+        terms, a, count = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]), rank)
+        return cls(kernel, SignProducts.draw(a, sample / kernel.unit, count, seed, view), terms)
 
     @property
     def sampled(self) -> int:
@@ -365,11 +354,10 @@ class CompactMaclaurin(_MaclaurinMap):
                 "for the Hadamard transform. Leave it at 8, or use RandomMaclaurin."
             )
         kernel = require_kernel(kernel, DotProductKernel, "Maclaurin features")
-        terms, left = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]))
-        mixed = terms.left_of(rank)
+        terms, a, mixed = LowDegreeTerms.split(kernel, exact, int(sample.shape[1]), rank)
         many = expansion * GROUP  # whole blocks of products, so that no block is in two groups
         count = -(-mixed // GROUP) * many
-        products = SignProducts.draw(left, sample / kernel.unit, count, seed, view)
+        products = SignProducts.draw(a, sample / kernel.unit, count, seed, view)
         # Without further signs: those of the products are random already.
         chosen = generator(seed, Purpose.PERMUTATION, view).permutation(many)[:GROUP]
         H = scipy.linalg.hadamard(many, dtype=np.int8)[:, chosen].astype(np.float64, order="C")

@@ -16,7 +16,7 @@ from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features.additive import Additive
 from knoi.features.arccosine import ArcCosineFeatures
-from knoi.features.base import FeatureMap, Identity
+from knoi.features.base import FeatureMap, Fit, Identity
 from knoi.features.composite import fit_chi2, fit_product, fit_sketched, fit_sum
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import CompactMaclaurin, RandomMaclaurin
@@ -50,9 +50,6 @@ MOST_QMC_COLUMNS = 1024
 # Columns that `hashed_fourier` hashes the rows to.
 BUCKETS = 8192
 
-Fit = Callable[[Array, Kernel, int, int, View], FeatureMap]
-"""`fit(sample, kernel, rank, seed, view)`: a fitted map."""
-
 
 @dataclass(frozen=True)
 class Approximation:
@@ -65,13 +62,6 @@ class Approximation:
     reason: str = "these are the random features of the {kernel} kernel"  # logged when it is chosen
     dense: bool = False  # whether it keeps a number per column and feature
     cost: Callable[[Kernel, int, int], int] | None = None  # numbers kept, if `dense` does not say
-
-    def numbers_kept(self, kernel: Kernel, n_cols: int, rank: int) -> int:
-        """About how many numbers the map keeps, for planning before it is fitted."""
-        if self.cost is not None:
-            return self.cost(kernel, n_cols, rank)
-        # Else a few numbers per feature (signs, lengths, phases) and column (hashes, a centre).
-        return (n_cols + 2) * rank if self.dense else 8 * (rank + n_cols)
 
 
 def _fit_identity(sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> FeatureMap:
@@ -86,9 +76,8 @@ def _fit_hashed(sample: Array, kernel: Kernel, rank: int, seed: int, view: View)
 
 
 def _fit_additive(sample: Array, kernel: Kernel, rank: int, seed: int, view: View) -> FeatureMap:
-    if isinstance(kernel, Chi2):
-        return fit_chi2(sample, kernel, rank, seed, view)
-    return Additive.fit(sample, kernel, rank, seed, view)
+    fit = fit_chi2 if isinstance(kernel, Chi2) else Additive.fit
+    return fit(sample, kernel, rank, seed, view)
 
 
 def _hashed_cost(kernel: Kernel, n_cols: int, rank: int) -> int:
@@ -225,11 +214,13 @@ def is_dense(name: Any) -> bool:
 
 def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
     """About how many numbers the map of this name keeps, for planning before it is fitted."""
-    if name != "random":
-        return REGISTRY[name].numbers_kept(kernel, n_cols, rank)
-    if isinstance(kernel, SumKernel | ProductKernel):
+    if name == "random" and isinstance(kernel, SumKernel | ProductKernel):
         return (n_cols + 2) * rank
-    return suited_to(kernel, n_cols).numbers_kept(kernel, n_cols, rank)
+    entry = suited_to(kernel, n_cols) if name == "random" else REGISTRY[name]
+    if entry.cost is not None:
+        return entry.cost(kernel, n_cols, rank)
+    # Else a few numbers per feature (signs, lengths, phases) and column (hashes, a centre).
+    return (n_cols + 2) * rank if entry.dense else 8 * (rank + n_cols)
 
 
 def choose(kernel: Kernel, n_cols: int, *, sparse: bool) -> tuple[str, str]:

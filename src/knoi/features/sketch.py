@@ -7,9 +7,10 @@ multiplies count sketches as polynomials, for polynomial kernels (Pham & Pagh 20
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -69,12 +70,7 @@ class CountSketch(FeatureMap):
             return self.sparse_features(X)
         if is_numpy_array(X):
             return np.ascontiguousarray((self._matrix.astype(X.dtype) @ X.T).T)
-        xp = array_namespace(X)
-        negative = self.hashes < 0
-        sketch = xp.zeros((X.shape[0], self.buckets), dtype=X.dtype, device=device(X))
-        bucket = xp.where(negative, -self.hashes - 1, self.hashes)
-        sketch.index_add_(1, bucket, xp.where(negative, -X, X))
-        return sketch
+        return _torch_count(X, self.hashes, self.buckets)
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Columns of the sketch; a view unless `out` is given or it is sparse."""
@@ -226,7 +222,7 @@ def _sketcher(rows: Array) -> Callable[[Array, int], Array]:
         columns = np.ascontiguousarray(rows.T)
         # Along the first axis, so that nothing is transposed but the result.
         return lambda hashes, s: _multiply(_counts(columns, hashes, s), len(hashes), s, axis=0).T
-    return lambda hashes, s: _sketch_on_device(rows, hashes, s)
+    return lambda hashes, s: _torch_sketch(rows, hashes, s)
 
 
 def _multiply(counts: Iterator[Array], degree: int, s: int, axis: int) -> Array:
@@ -257,15 +253,17 @@ def _sparse_counts(rows: Array, hashes: NDArray[np.int16], s: int) -> Iterator[A
         yield scipy.sparse.csr_array(moved, shape=(rows.shape[0], s)).toarray()
 
 
-def _sketch_on_device(rows: Array, hashes: Array, s: int) -> Array:
-    """One tensor sketch of rows (b, d + 1) that are torch tensors, as (b, s)."""
+def _torch_count(rows: Array, hashes: Array, s: int) -> Array:
+    """The count sketch (b, s) of rows (b, d) that are torch tensors."""
     xp = array_namespace(rows)
-    power = None
-    for h in hashes:
-        buckets = xp.where(h < 0, -1 - h, h)
-        signs = xp.astype(1 - 2 * xp.astype(h < 0, xp.int64), rows.dtype)
-        C = xp.zeros((rows.shape[0], s), dtype=rows.dtype, device=device(rows))
-        C.index_add_(1, buckets, rows * signs)
-        F = xp.fft.rfft(C, axis=1)
-        power = F if power is None else power * F
-    return xp.fft.irfft(power, n=s, axis=1)
+    negative = hashes < 0
+    sketch = xp.zeros((rows.shape[0], s), dtype=rows.dtype, device=device(rows))
+    sketch.index_add_(1, xp.where(negative, -1 - hashes, hashes), xp.where(negative, -rows, rows))
+    return sketch
+
+
+def _torch_sketch(rows: Array, hashes: Array, s: int) -> Array:
+    """The tensor sketch (b, s) of rows (b, d + 1) that are torch tensors."""
+    fft = array_namespace(rows).fft
+    power = reduce(operator.mul, (fft.rfft(_torch_count(rows, h, s), axis=1) for h in hashes))
+    return fft.irfft(power, n=s, axis=1)

@@ -75,7 +75,10 @@ class SphericalFourier(FeatureMap):
             )
         # The frequencies of the Gaussian kernel have uniform directions, which is all that is kept.
         W, phases = draw_frequencies(RBF(1.0), D, rank, seed, view, frequencies)
-        W *= _draw_radii(radii, weights, rank, seed, view) / np.sqrt(np.sum(W * W, axis=0))
+        draws = draw_blocks(rank, Purpose.RADII, seed, view)
+        p = weights / weights.sum()
+        lengths = np.concatenate([draw.choice(radii, DRAW_BLOCK, p=p) for draw, _ in draws])
+        W *= lengths[:rank] / np.sqrt(np.sum(W * W, axis=0))
         total = float(weights.sum()) * (1 + kernel.coef0) ** kernel.degree
         return cls(kernel, np.concatenate([W, phases[None, :]]), total, bias)
 
@@ -138,12 +141,3 @@ def mean_wave(z: NDArray[np.float64], D: int) -> NDArray[np.float64]:
     for i, row in enumerate(z):
         waves[i] = np.cos(row[:, None] * np.sin(angles)) @ density
     return waves
-
-
-def _draw_radii(
-    radii: NDArray[np.float64], weights: NDArray[np.float64], rank: int, seed: int, view: View
-) -> NDArray[np.float64]:
-    """Radii of `rank` frequencies in proportion to the weights, (rank,)."""
-    p = weights / weights.sum()
-    draws = draw_blocks(rank, Purpose.RADII, seed, view)
-    return np.concatenate([draw.choice(radii, DRAW_BLOCK, p=p) for draw, _ in draws])[:rank]

@@ -222,9 +222,7 @@ def count(variables: int, degree: int) -> int:
 
 
 def largest_variable(variables: int, degree: int, monomial: int) -> int:
-    """The largest variable of a monomial, by its place among those of its degree."""
-    if degree == 0:
-        return 0
+    """The largest variable of a monomial, by its place among those of its degree >= 1."""
     before = range(variables + 1)
     return bisect_right(before, monomial, key=lambda j: count(j, degree)) - 1
 
