@@ -144,13 +144,13 @@ class FeatureMap(Stored, ABC):
 
     @cached_property
     def n_cols(self) -> int:
-        """Number of input columns, d; those of its first part if the map is made of parts."""
-        return _size(self, "d")
+        """Number of input columns, d."""
+        return _sizes(self)["d"]
 
     @cached_property
     def rank(self) -> int:
         """Number of features, M."""
-        return _size(self, "M")
+        return _sizes(self)["M"]
 
     @property
     def grain(self) -> int:
@@ -318,21 +318,21 @@ def _mark(annotation: Any) -> Any:
     return next(iter(getattr(annotation, "__metadata__", ())), None)
 
 
-def _size(made: Stored, name: str) -> int:
-    """The dimension "d" or "M", read from the fields."""
-    for field, mark in _marks(type(made)).items():
-        value = getattr(made, field)
-        if mark == Size(name):
-            return int(value)
-        if isinstance(mark, ArraySpec) and not mark.optional:
+def _sizes(made: Stored) -> dict[str, int]:
+    """The dimensions that the fields declare, each by the first field that has it."""
+    sizes: dict[str, int] = {}
+    for name, mark in _marks(type(made)).items():
+        value = getattr(made, name)
+        part = _parts(value)[0]
+        if isinstance(mark, Size):
+            sizes.setdefault(mark.name, value)
+        elif isinstance(mark, ArraySpec) and not mark.optional:
             for dimension, size in zip(mark.shape, value.shape, strict=True):
                 symbol, plus = _parsed(dimension)
-                if symbol == name:
-                    return int(size) - plus
-        part = _parts(value)[0]
-        if name == "d" and isinstance(part, Stored):
-            return _size(part, "d")
-    raise NotImplementedError(f"no field of {type(made).__name__} has the dimension {name!r}")
+                sizes.setdefault(symbol, int(size) - plus)
+        elif isinstance(part, Stored):
+            sizes.setdefault("d", _sizes(part)["d"])
+    return sizes
 
 
 def _parsed(dimension: str) -> tuple[str, int]:
@@ -418,16 +418,15 @@ def _loaded_tensor(value: Any, mark: ArraySpec, name: str) -> Any:
 
 def _check_sizes(made: Stored) -> None:
     """`ValueError` if the arrays of a loaded map do not have the sizes that they declare."""
-    bound: dict[str, int] = {}
+    sizes = _sizes(made)
 
-    def size(dimension: str, found: int) -> int:
+    def size(dimension: str) -> int:
         symbol, plus = _parsed(dimension)
-        symbol = {"d": "n_cols", "M": "rank"}.get(symbol, symbol)
         if symbol.isdigit():
-            return int(symbol) + plus
+            return int(symbol)
         if hasattr(made, symbol.partition(".")[0]):
             return int(operator.attrgetter(symbol)(made)) + plus
-        return bound.setdefault(symbol, found - plus) + plus
+        return sizes[symbol] + plus
 
     for name, mark in _marks(type(made)).items():
         if not isinstance(mark, ArraySpec):
@@ -435,14 +434,12 @@ def _check_sizes(made: Stored) -> None:
         value = getattr(made, name)
         if mark.optional and 0 in value.shape:
             continue
-        expected = tuple(map(size, mark.shape, value.shape))
+        expected = tuple(map(size, mark.shape))
         if tuple(value.shape) != expected or 0 in expected:
-            raise ValueError(
-                f"{name} has shape {tuple(value.shape)}, expected ({', '.join(mark.shape)}) = "
-                f"{expected}"
-            )
+            wanted = ", ".join(mark.shape)
+            raise ValueError(f"{name} has shape {value.shape}, expected ({wanted}) = {expected}")
         if mark.below is not None:
-            high = size(mark.below, 0)
+            high = size(mark.below)
             low = -high if mark.signed else 0
             if value.min() < low or value.max() >= high:
                 raise ValueError(f"{name} holds indices outside {low} to {high - 1}")
