@@ -26,6 +26,16 @@ def rms(values):
     return math.sqrt(np.mean(values**2))
 
 
+def relative(found, exact):
+    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+
+
+def kernel_error(features, X):
+    """What the kernel matrix of X is off by, as a part of it."""
+    Phi = features.transform(X)
+    return relative(Phi @ Phi.T, features.kernel(X, X))
+
+
 def sparse_rows(n, columns, per_row):
     """CSR rows with a few numbers in [0, 1) each."""
     rng = np.random.default_rng(0)

@@ -27,6 +27,10 @@ FOURIER = [
     for kernel in (RBF(2.0), Matern(2.0), Laplacian(5.0), Cauchy(2.0))
     if kernel.isotropic or rule != "orthogonal"
     for paired in (False, True)
+] + [
+    (StructuredFourier, kernel, {"construction": construction})
+    for kernel in (RBF(2.0), Matern(2.0))
+    for construction in ("hadamard", "fastfood")
 ]
 LAWS = [
     (TensorSketch, CUBIC, {"sketch_size": 32}),

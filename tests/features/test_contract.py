@@ -181,6 +181,8 @@ def test_blocks_make_the_whole(case):
     for largest in (1, 3, 7, 1000):
         slices = case.features.slices(largest)
         assert all(0 < s.stop - s.start <= largest for s in slices)
+        grain = case.features.grain
+        assert largest < grain or all(s.start % grain == 0 for s in slices)
         blocks = [case.features.block(prepared, columns) for columns in slices]
         np.testing.assert_allclose(np.hstack(blocks), whole, atol=1e-12)
 
@@ -265,6 +267,15 @@ def test_sparse_rows_give_what_dense_rows_give(case):
             room = np.full((rows.stop - rows.start, columns.stop - columns.start), np.nan)
             assert case.features.block(prepared[rows, :], columns, out=room) is room
             np.testing.assert_allclose(room, found[rows, columns], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["taylor-degree-3", "taylor-of-sparse", "additive-five-each"])
+def test_entries_stored_twice_or_as_zero_count_once(name):
+    stored = np.array([0.25, 0.75, 0.0, 2.0]), np.array([1, 1, 0, 2]), np.array([0, 4])
+    X = scipy.sparse.csr_array(stored, shape=(1, 5))
+    features = CASES[name]().features
+    wanted = features.transform(X.toarray())
+    np.testing.assert_allclose(features.transform(X), wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_a_larger_map_begins_with_the_smaller_one(case):

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from knoi.arrays.random import View
 from knoi.exceptions import InputError, InputTypeError
@@ -41,6 +40,7 @@ from knoi.kernels import (
     Polynomial,
     SphericalPolynomial,
 )
+from tests.features.fitting import kernel_error, sparse_rows
 
 
 class Own(Kernel):
@@ -75,28 +75,21 @@ def rows():
     return np.random.default_rng(0).uniform(0.0, 0.6, (40, 4))
 
 
-def error(features, kernel, X):
-    Phi, exact = features.transform(X), kernel(X, X)
-    return np.sqrt(np.mean((Phi @ Phi.T - exact) ** 2) / np.mean(exact**2))
-
-
-def test_every_name_is_tried():
-    assert set(EVERY) == set(REGISTRY)
-    assert set(APPROXIMATIONS) == {"random", *REGISTRY}
-    assert all(isinstance(one, REGISTRY[name].kernels) for name in EVERY for one in EVERY[name])
-
-
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [(name, kernel) for name, several in EVERY.items() for kernel in several],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_a_name_is_a_map_of_its_kernel(rows, name, kernel):
+    assert set(APPROXIMATIONS) == {"random", *REGISTRY} == {"random", *EVERY}
+    assert isinstance(kernel, REGISTRY[name].kernels)
     features = approximate(name, rows, kernel, 1000, 0, View.X)
     assert features.kernel == kernel
     assert features.rank <= 1000
+    tensors = [v for v in features.state_dict().values() if isinstance(v, np.ndarray)]
+    assert sum(v.size for v in tensors) <= 2 * numbers_kept(name, kernel, 4, 1000)
     # Random features of rank 1000 are within 1 / sqrt(1000) of the kernel, by a small factor.
-    assert error(features, kernel, rows) < 0.15
+    assert kernel_error(features, rows) < 0.15
 
 
 @pytest.mark.parametrize(
@@ -149,22 +142,23 @@ def test_sums_and_products_are_made_of_what_suits_their_parts(rows):
     assert isinstance(features, ConcatenatedMap)
     assert isinstance(features.parts[0], RandomFourier)
     assert isinstance(features.parts[2], Identity)
-    assert error(features, kernel, rows) < 0.15
-    product = RBF(1.0) * Matern(2.0)
-    assert error(approximate("random", rows, product, 2000, 0, View.X), product, rows) < 0.15
+    assert kernel_error(features, rows) < 0.15
+    features = approximate("random", rows, RBF(1.0) * Matern(2.0), 2000, 0, View.X)
+    assert kernel_error(features, rows) < 0.15
 
 
-def test_a_linear_part_of_more_columns_than_features_is_hashed():
-    X = np.random.default_rng(0).standard_normal((20, 300))
-    assert isinstance(approximate("random", X, Linear(), 100, 0, View.X), CountSketch)
-    assert isinstance(approximate("random", X, RBF(20.0), 100, 0, View.X), StructuredFourier)
-
-
-def test_many_columns_are_hashed_and_few_are_not(rows):
-    many = scipy.sparse.random_array((30, 20_000), density=1e-3, rng=np.random.default_rng(0))
-    hashed = approximate("hashed_fourier", many.tocsr(), RBF(3.0), 8, 0, View.X)
-    assert isinstance(hashed, Chain)
-    assert isinstance(approximate("hashed_fourier", rows, RBF(3.0), 8, 0, View.X), RandomFourier)
+@pytest.mark.parametrize(
+    ("name", "kernel", "columns", "kind"),
+    [
+        ("random", Linear(), 300, CountSketch),  # of more columns than features
+        ("random", RBF(20.0), 300, StructuredFourier),
+        ("hashed_fourier", RBF(3.0), 20_000, Chain),
+        ("hashed_fourier", RBF(3.0), 300, RandomFourier),
+    ],
+)
+def test_many_columns_are_hashed_and_few_are_not(name, kernel, columns, kind):
+    X = sparse_rows(30, columns, 20)
+    assert isinstance(approximate(name, X, kernel, 100, 0, View.X), kind)
 
 
 def test_a_kernel_without_random_features_raises():
@@ -172,15 +166,6 @@ def test_a_kernel_without_random_features_raises():
     with pytest.raises(InputError, match=expected):
         suited_to(Own(), 10)
     assert choose(Own(), 10, sparse=False)[0] == "nystrom"
-
-
-def test_what_is_planned_is_what_is_kept(rows):
-    for name, kernels in EVERY.items():
-        features = approximate(name, rows, kernels[0], 1000, 0, View.X)
-        kept = sum(
-            np.asarray(v).size for v in features.state_dict().values() if isinstance(v, np.ndarray)
-        )
-        assert kept <= 2 * numbers_kept(name, kernels[0], 4, 1000)
 
 
 def test_which_maps_keep_a_number_per_column_and_feature():

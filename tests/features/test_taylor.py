@@ -114,14 +114,6 @@ def test_a_block_of_half_a_million_features_touches_no_others():
     assert np.count_nonzero(block) > 0
 
 
-def test_entries_stored_twice_count_as_their_sum():
-    data, indices = np.array([0.25, 0.75, 0.5]), np.array([1, 1, 2])
-    stored = scipy.sparse.csr_array((data, indices, np.array([0, 3])), shape=(1, 3))
-    features = off_centre(3, 2)
-    wanted = features.transform(np.array([[0.0, 1.0, 0.5]]))
-    np.testing.assert_allclose(features.transform(stored), wanted, rtol=1e-12)
-
-
 def test_raises_for_a_rank_without_room_for_degree_1(rows):
     expected = (
         r"^rank=5 is too small for Taylor features of 5 columns: degree 1 takes 6 of them, degree "
