@@ -1,13 +1,16 @@
-"""Fit maps and measure the error of their inner products."""
+"""Fit maps, measure the error of their inner products, and expect errors."""
 
 import math
+import re
 import tracemalloc
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 import scipy.sparse
 
 from knoi.arrays.random import View
+from knoi.exceptions import InputError
 
 
 def fit(kind, X, kernel, rank, seed=0, **options):
@@ -41,6 +44,11 @@ def sparse_rows(n, columns, per_row):
     rng = np.random.default_rng(0)
     at = np.repeat(np.arange(n), per_row), rng.integers(columns, size=n * per_row)
     return scipy.sparse.csr_array((rng.random(n * per_row), at), shape=(n, columns))
+
+
+def raises(message):
+    """Expect an `InputError` whose text begins with `message`."""
+    return pytest.raises(InputError, match=f"^{re.escape(message)}")
 
 
 @contextmanager

@@ -9,11 +9,10 @@ import pytest
 import scipy.sparse
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 
-from knoi.exceptions import InputError
 from knoi.features import Additive
 from knoi.features.additive import fit_weights
 from knoi.kernels import AdditiveChi2, Intersection
-from tests.features.fitting import fit, kernel_error, relative, sparse_rows
+from tests.features.fitting import fit, kernel_error, raises, relative, sparse_rows
 
 both_kernels = pytest.mark.parametrize(
     "kernel", [AdditiveChi2(), Intersection()], ids=lambda kernel: kernel.name
@@ -137,17 +136,16 @@ def test_sparse_features_are_as_sparse_as_the_rows():
 def test_negative_values_raise(rows, make):
     bad = rows.copy()
     bad[3, 1] = -0.5
-    expected = "^row 3, column 1 has -0.5, but the intersection kernel compares histograms"
-    with pytest.raises(InputError, match=expected):
+    expected = "row 3, column 1 has -0.5, but the intersection kernel compares histograms"
+    with raises(expected):
         additive(make(bad), Intersection(), 25)
-    with pytest.raises(InputError, match=expected):
+    with raises(expected):
         additive(rows, Intersection(), 25).transform(make(bad))
 
 
 def test_raises_for_a_rank_without_room_for_every_column(rows):
-    expected = (
-        r"^rank=4 is too small for additive features of 5 columns: they take 1, 3, 5, \.\.\. "
-        r"features per column\. Pass a rank of at least 5, better 25\.$"
-    )
-    with pytest.raises(InputError, match=expected):
+    with raises(
+        "rank=4 is too small for additive features of 5 columns: they take 1, 3, 5, ... features "
+        "per column. Pass a rank of at least 5, better 25."
+    ):
         additive(rows, AdditiveChi2(), 4)

@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 
 from knoi.arrays.random import Purpose, derived_seed
-from knoi.exceptions import InputError
 from knoi.features import (
     Chain,
     ConcatenatedMap,
@@ -25,7 +24,7 @@ from knoi.features import (
 )
 from knoi.features.composite import factor_rank, split_rank
 from knoi.kernels import RBF, Cauchy, Chi2, Laplacian, Linear, Matern, Polynomial
-from tests.features.fitting import fit, rms, sparse_rows
+from tests.features.fitting import fit, raises, rms, sparse_rows
 
 SUM = 2 * RBF(2.0) + 0.5 * Laplacian(6.0)
 PRODUCT = RBF(2.0) * Laplacian(8.0)
@@ -208,50 +207,29 @@ class TestChains:
         assert (ratio < 5.3).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda X: sum_of(X, rank=1),
-            r"rank=1 is below the 2 kernels of SumKernel\(.*\): each needs at least one feature\. "
-            r"Raise rank to 2 or more",
-        ),
-        (
-            lambda X: ConcatenatedMap((Identity(5), Identity(4)), (1.0, 1.0)),
-            r"the maps take rows of \[5, 4\] columns: they must be of the same view",
-        ),
-        (lambda X: ConcatenatedMap((), ()), "a map made of maps needs at least one of them"),
-        (
-            lambda X: ConcatenatedMap((Identity(5),), (1.0, 2.0)),
-            "weights has 2 numbers for 1 kernels",
-        ),
-        (lambda X: ConcatenatedMap((Identity(5),), (0.0,)), r"weights\[0\]=0\.0: wanted"),
-        (
-            lambda X: ProductMap(PRODUCT, (paired(X, RBF(1.0), 20), paired(X, RBF(2.0), 20))),
-            r"the features of these maps \(random_fourier\) cannot be multiplied elementwise: "
-            r"they are not draws of one distribution, each unbiased on its own\. Use TensorMap, "
-            r"which multiplies each with each\.$",
-        ),
-        (
-            lambda X: ProductMap.of((fourier(X, RBF(1.0), 4), fourier(X, RBF(1.0), 5))),
-            r"the maps of a product have ranks \[4, 5\]: to be multiplied elementwise",
-        ),
-        (
-            lambda X: Chain(fit(CountSketch, X, Linear(), 8), fourier(X, RBF(1.0), 5), RBF(1.0)),
-            r"the first map of a chain has 8 features, but the second takes 5 columns\. Fit the "
-            r"second on features of the first\.$",
-        ),
-        (
-            lambda X: fit(fit_chi2, X, Chi2(1.0), 10, per_column=2),
-            "per_column=2 cannot be used: it must be odd, 1, 3",
-        ),
-        (
-            lambda X: fit(fit_chi2, X, Chi2(1.0), 10, per_column=-1),
-            "per_column=-1 cannot be used: it must be odd, 1, 3",
-        ),
-        (lambda X: fit(fit_chi2, X, Chi2(), 10), "the chi2 kernel has no width yet"),
-    ],
-)
-def test_what_makes_no_sense_raises(rows, make, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        make(rows)
+def test_what_makes_no_sense_raises(rows):
+    with raises("rank=1 is below the 2 kernels of SumKernel("):
+        sum_of(rows, rank=1)
+    with raises("the maps take rows of [5, 4] columns: they must be of the same view"):
+        ConcatenatedMap((Identity(5), Identity(4)), (1.0, 1.0))
+    with raises("a map made of maps needs at least one of them"):
+        ConcatenatedMap((), ())
+    with raises("weights has 2 numbers for 1 kernels"):
+        ConcatenatedMap((Identity(5),), (1.0, 2.0))
+    with raises("weights[0]=0.0: wanted"):
+        ConcatenatedMap((Identity(5),), (0.0,))
+    with raises(
+        "the features of these maps (random_fourier) cannot be multiplied elementwise: they are "
+        "not draws of one distribution, each unbiased on its own. Use TensorMap, which multiplies "
+        "each with each."
+    ):
+        ProductMap(PRODUCT, (paired(rows, RBF(1.0), 20), paired(rows, RBF(2.0), 20)))
+    with raises("the maps of a product have ranks [4, 5]: to be multiplied elementwise"):
+        ProductMap.of((fourier(rows, RBF(1.0), 4), fourier(rows, RBF(1.0), 5)))
+    with raises("the first map of a chain has 8 features, but the second takes 5 columns. Fit the"):
+        Chain(fit(CountSketch, rows, Linear(), 8), fourier(rows, RBF(1.0), 5), RBF(1.0))
+    for even in (2, -1, 0):
+        with raises(f"per_column={even} cannot be used: it must be odd, 1, 3"):
+            fit(fit_chi2, rows, Chi2(1.0), 10, per_column=even)
+    with raises("the chi2 kernel has no width yet"):
+        fit(fit_chi2, rows, Chi2(), 10)

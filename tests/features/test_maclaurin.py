@@ -10,7 +10,7 @@ from knoi.exceptions import InputError
 from knoi.features import ArcCosineFeatures, CompactMaclaurin, RandomMaclaurin, TensorSketch
 from knoi.features.maclaurin import coefficients, degree_shares
 from knoi.kernels import ArcCosine, Linear, Polynomial
-from tests.features.fitting import errors, fit, rms
+from tests.features.fitting import errors, fit, raises, rms
 
 CUBIC = Polynomial(2.0)
 MACLAURIN = (RandomMaclaurin, CompactMaclaurin)
@@ -115,10 +115,10 @@ def test_errors(rows, kind, kernel, rank, options, expected):
         fit(kind, rows, kernel, rank, **options)
 
 
-@pytest.mark.parametrize("expansion", [1, 6])
-def test_raises_for_an_expansion_without_a_hadamard_matrix(rows, expansion):
-    with pytest.raises(InputError, match=rf"^expansion={expansion} cannot be used: it must"):
-        fit(CompactMaclaurin, rows, CUBIC, 11, expansion=expansion)
+def test_raises_for_an_expansion_without_a_hadamard_matrix(rows):
+    for expansion in (1, 6):
+        with raises(f"expansion={expansion} cannot be used: it must"):
+            fit(CompactMaclaurin, rows, CUBIC, 11, expansion=expansion)
 
 
 @pytest.mark.parametrize("kind", [TensorSketch, *MACLAURIN, ArcCosineFeatures])

@@ -8,11 +8,10 @@ import pytest
 from sklearn.kernel_approximation import PolynomialCountSketch
 
 from knoi.arrays.random import View
-from knoi.exceptions import InputError
 from knoi.features import CountSketch, TensorSketch
 from knoi.features.sketch import HASHED_COLUMNS
 from knoi.kernels import Linear, Polynomial
-from tests.features.fitting import errors, fit, peak_memory_below, rms, sparse_rows
+from tests.features.fitting import errors, fit, peak_memory_below, raises, rms, sparse_rows
 
 CUBIC = Polynomial(2.0)
 
@@ -106,7 +105,7 @@ class TestTensorSketch:
 
     def test_errors(self, rows):
         for size in (0, 40_000):
-            with pytest.raises(InputError, match=rf"^sketch_size={size} cannot be used: it must"):
+            with raises(f"sketch_size={size} cannot be used: it must"):
                 fit(TensorSketch, rows, CUBIC, 11, sketch_size=size)
-        with pytest.raises(InputError, match="polynomial kernel has no width yet"):
+        with raises("the polynomial kernel has no width yet"):
             fit(TensorSketch, rows, Polynomial(), 11)

@@ -8,10 +8,9 @@ import pytest
 import scipy.sparse
 
 from knoi.arrays.backend import numpy_backend
-from knoi.exceptions import InputError
 from knoi.features import Taylor
 from knoi.kernels import RBF
-from tests.features.fitting import fit, peak_memory_below, sparse_rows
+from tests.features.fitting import fit, peak_memory_below, raises, sparse_rows
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +114,8 @@ def test_a_block_of_half_a_million_features_touches_no_others():
 
 
 def test_raises_for_a_rank_without_room_for_degree_1(rows):
-    expected = (
-        r"^rank=5 is too small for Taylor features of 5 columns: degree 1 takes 6 of them, degree "
-        r"2 21\. Pass a rank of at least 6, or use random Fourier features, which come in any "
-        r"number\.$"
-    )
-    with pytest.raises(InputError, match=expected):
+    with raises(
+        "rank=5 is too small for Taylor features of 5 columns: degree 1 takes 6 of them, degree 2 "
+        "21. Pass a rank of at least 6, or use random Fourier features, which come in any number."
+    ):
         taylor(rows, 5)
