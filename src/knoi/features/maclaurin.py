@@ -78,7 +78,7 @@ def degree_shares(
         # Without variance (a single column) any share will do: then by size.
         size = max(variance, 1e-12 * float(np.mean(v**n)))
         logs[n] = math.log(a[n]) + 0.5 * (n * math.log(largest) + math.log(size))
-    shares = np.exp(logs - logs.max())
+    shares: NDArray[np.float64] = np.exp(logs - logs.max())
     shares /= shares.sum()
     return (1 - LEAST_SHARE) * shares + LEAST_SHARE * equal
 

@@ -207,9 +207,8 @@ def suited_to(kernel: Kernel, n_cols: int) -> Approximation:
 
 def is_dense(name: Any) -> bool:
     """Whether this is the name of a map that keeps (or, "random", may keep) numbers d x M."""
-    if not isinstance(name, str):
-        return False
-    return name == "random" or (name in REGISTRY and REGISTRY[name].dense)
+    named = isinstance(name, str)
+    return named and (name == "random" or (name in REGISTRY and REGISTRY[name].dense))
 
 
 def numbers_kept(name: str, kernel: Kernel, n_cols: int, rank: int) -> int:
