@@ -61,26 +61,14 @@ class ModelFile:
 def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
     """Write a model file, complete or not at all.
 
-    Parameters
-    ----------
-    path : str or Path
-        An existing file is replaced only once the new one is safely on disk.
-    header : mapping
-        Strings, integers, floats (NaN and infinities too), booleans, None, lists and dicts of
-        them. NumPy scalars become Python's, tuples become lists.
-    tensors : mapping of str to ndarray
-        Real floats up to 64 bits, integers or booleans, of any shape and memory layout.
+    The header holds strings, numbers, booleans, None, lists and dicts. NumPy scalars become
+    Python's, tuples become lists. The tensors may have any shape and memory layout.
     """
     # The file is written with a random placeholder, which the digest then replaces.
     placeholder = secrets.token_hex(32)
-    whole = _plain_mapping(header, ("header",))
-    for key, value in (("format", FORMAT), ("knoi_version", __version__), ("sha256", placeholder)):
-        if key in whole:
-            raise InputError(
-                f"The header has a key {key!r}, which the model file writes itself. Rename it."
-            )
-        whole[key] = value
-    stored = {_tensor_name(name): _storable(array, name) for name, array in tensors.items()}
+    added = {"format": FORMAT, "knoi_version": __version__, "sha256": placeholder}
+    whole = _plain_mapping(header, ("header",)) | added
+    stored = {name: _storable(array, name) for name, array in tensors.items()}
     text = json.dumps(_tagged(whole), allow_nan=False, separators=(",", ":"))
     with atomic_write(_writable_target(path)) as temporary:
         temporary.touch(exist_ok=False)
@@ -109,12 +97,7 @@ def write_model(path: str | Path, header: Mapping[str, Any], tensors: Mapping[st
 def read_model(path: str | Path) -> ModelFile:
     """Read a model file and verify every byte of it.
 
-    Raises
-    ------
-    SourceNotFoundError
-        The file does not exist.
-    ModelFileError
-        The file is empty, truncated, altered, foreign, or of a newer format.
+    `ModelFileError`: the file is empty, truncated, altered, foreign, or of a newer format.
     """
     source = _checked_path(path)
     if not os.path.exists(source):
@@ -154,8 +137,8 @@ def read_model(path: str | Path) -> ModelFile:
 def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Split a nested state into its JSON part and tensors named by their keys, as "a/b/c".
 
-    The leaves of the nested dicts are arrays, sparse arrays (each becomes three tensors) or what a
-    header may hold. Dicts stay in the JSON part, even if they become empty.
+    The leaves are arrays, sparse arrays (each becomes three tensors) or what a header may hold.
+    Dicts stay in the JSON part, even if they become empty.
     """
     tensors: dict[str, Array] = {}
     return _plain_mapping(state, ("state",), tensors), tensors
@@ -201,42 +184,34 @@ def _with_sparse(state: dict[str, Any], path: tuple[str, ...]) -> Any:
 def _plain_mapping(
     value: Mapping[str, Any], path: tuple[str | int, ...], tensors: dict[str, Array] | None = None
 ) -> dict[str, Any]:
-    """The mapping in Python's own types; arrays move to `tensors`, if given, named by their path.
-
-    `path` begins with the name of the whole.
-    """
+    """The mapping in Python's own types; arrays move to `tensors`, named by their path."""
     if not isinstance(value, Mapping):
         raise InputTypeError(f"{_where(path)} is of type {type(value).__name__}. Give a dict.")
     plain: dict[str, Any] = {}
     for key, item in value.items():
-        if not isinstance(key, str):
-            raise InputTypeError(
-                f"{_where(path)} has the key {key!r} of type {type(key).__name__}; the keys of a "
-                "model file are strings. Convert it first."
-            )
-        if key == _FLOAT_TAG or (tensors is not None and (key == _CSR_TAG or "/" in key)):
+        reserved = (_FLOAT_TAG,) if tensors is None else (_FLOAT_TAG, _CSR_TAG)
+        if not isinstance(key, str) or key in reserved or (tensors is not None and "/" in key):
             raise InputError(
-                f"{_where(path)} has the key {key!r}: {_FLOAT_TAG!r} and {_CSR_TAG!r} have a "
-                "meaning in model files, and '/' separates the keys in a tensor's name. Rename "
+                f"{_where(path)} has the key {key!r}. Keys are strings, {_FLOAT_TAG!r} and "
+                f"{_CSR_TAG!r} are reserved, and '/' separates the keys in a tensor's name. Rename "
                 "the key."
             )
         name = str.__str__(key)  # a subclass may print as something else
         inner = (*path, name)
         tensor = "/".join(map(str, inner[1:]))
         if tensors is not None and isinstance(item, np.ndarray):
-            tensors[tensor] = _storable(item, tensor)
+            tensors[tensor] = item
         elif tensors is not None and scipy.sparse.issparse(item):
             rows = scipy.sparse.csr_array(item)
             plain[name] = {_CSR_TAG: list(rows.shape)}
-            for part in _CSR_PARTS:
-                tensors[f"{tensor}/{part}"] = _storable(getattr(rows, part), f"{tensor}/{part}")
+            tensors.update({f"{tensor}/{part}": getattr(rows, part) for part in _CSR_PARTS})
         else:
             plain[name] = _plain(item, inner, tensors)
     return plain
 
 
 def _plain(value: Any, path: tuple[str | int, ...], tensors: dict[str, Array] | None = None) -> Any:
-    """The value in Python's own types, whatever it is."""
+    """The value in Python's own types."""
     if isinstance(value, np.number | np.bool_) and value.itemsize <= 8:
         value = value.item()
     if value is None or isinstance(value, bool):
@@ -305,12 +280,6 @@ def _parse_header(text: str, source: Path) -> dict[str, Any]:
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise _altered(source, "its model header has no sha256")
     return dict(header)
-
-
-def _tensor_name(name: Any) -> str:
-    if not isinstance(name, str) or name == "__metadata__" or re.search("[\ud800-\udfff]", name):
-        raise InputError(f"A safetensors file cannot hold a tensor named {name!r}. Rename it.")
-    return str.__str__(name)
 
 
 def _storable(array: Any, name: str) -> Array:

@@ -88,9 +88,3 @@ def test_one_row_is_too_few():
     moments = moments_of(np.ones((1, 2)), np.ones((1, 2)), [], numpy_backend())
     with pytest.raises(InputError, match="n_samples=1: a covariance needs at least 2 rows"):
         moments.covariances()
-
-
-def test_moments_of_different_shapes_are_not_merged():
-    backend = numpy_backend()
-    with pytest.raises(InputError, match=r"over \(2, 2\) features cannot be added"):
-        Moments((3, 2), backend).merge(Moments((2, 2), backend))

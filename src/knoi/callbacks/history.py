@@ -165,16 +165,8 @@ class TimeLimit:
 class ProgressBar:
     """Show rate, time left and correlation: a bar on a terminal, a line now and then elsewhere.
 
-    Parameters
-    ----------
-    method : str
-        Name of the estimator.
-    n_components : int
-        Upper limit of the total correlation.
-    n_samples : int or None
-        Samples at the end of the run, if known.
-    stream : file or None
-        Where to write; None is standard error.
+    `n_components` is the upper limit of the total correlation, `n_samples` the number at the end of
+    the run, if known.
     """
 
     def __init__(

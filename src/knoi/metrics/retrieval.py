@@ -132,13 +132,8 @@ def partner_ranks(
     similarity: Similarity = "cosine",
     block_bytes: int = DEFAULT_BLOCK_BYTES,
 ) -> Float64:
-    """Rank of row `partners[i]` of the gallery among all its rows, for each row of `queries`.
-
-    As `retrieval_ranks`, for some queries of many.
-    """
-    queries, gallery = projection_matrix(queries, "queries"), projection_matrix(gallery, "gallery")
-    check_same_width(queries, gallery, ("queries", "gallery"))
-    comparison = _Comparison(queries, gallery, similarity)
+    """As `retrieval_ranks`, for some queries of many: the rank of row `partners[i]` for query i."""
+    comparison = _Comparison(*_checked(queries, gallery), similarity)
     better, tied = _rivals(comparison, np.asarray(partners), block_bytes)
     return np.asarray(better + 1 + tied / 2, dtype=np.float64)
 
@@ -170,8 +165,7 @@ def top_matches(
     similarities : array of shape (n, k)
         Descending. For "euclidean" the distance times -1.
     """
-    queries, gallery = projection_matrix(queries, "queries"), projection_matrix(gallery, "gallery")
-    check_same_width(queries, gallery, ("queries", "gallery"))
+    queries, gallery = _checked(queries, gallery)
     m = len(gallery)
     if not is_integer(k) or not 1 <= k <= m:
         raise InputError(f"k={k!r}: wanted a whole number from 1 to {m}, the rows of the gallery.")
@@ -182,13 +176,19 @@ def top_matches(
     indices = np.empty((n, k), dtype=np.int64)
     similarities = np.empty((n, k))
     for at in row_blocks(n, rows):
-        Q = comparison.query_rows(at)
+        Q = comparison.rows(0, at)
         chosen = _best_candidates(comparison, Q, k, columns)  # (b, k)
-        near = comparison.similarities(Q, comparison.gallery_rows(chosen))
+        near = comparison.similarities(Q, comparison.rows(1, chosen))
         order = np.lexsort((chosen, -near), axis=1)
         indices[at] = np.take_along_axis(chosen, order, axis=1)
         similarities[at] = np.take_along_axis(near, order, axis=1)
     return indices, similarities
+
+
+def _checked(queries: Any, gallery: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    queries, gallery = projection_matrix(queries, "queries"), projection_matrix(gallery, "gallery")
+    check_same_width(queries, gallery, ("queries", "gallery"))
+    return queries, gallery
 
 
 class _Comparison:
@@ -203,30 +203,22 @@ class _Comparison:
         self, queries: NDArray[Any], gallery: NDArray[Any], similarity: Similarity
     ) -> None:
         self.similarity = one_of("similarity", similarity, get_args(Similarity))
-        self.n_queries, self.n_gallery, self.n_dims = len(queries), len(gallery), gallery.shape[1]
-        self._queries, self._gallery = queries, gallery
+        self.views = queries, gallery
+        self.n_dims = gallery.shape[1]
         self._centre = np.zeros(self.n_dims)  # in units of the scale
-        self._scales = 1.0, 1.0
+        self._scales = [1.0, 1.0]
         if similarity != "cosine":
-            self._scales = power_of_two(queries), power_of_two(gallery)
+            self._scales = [power_of_two(Z) for Z in self.views]
         if similarity == "euclidean":
             # Distances do not depend on a common offset, but |q|^2 + |g|^2 - 2 q'g cancels under
             # one. The median, since a single outlier must not become such an offset itself.
-            scale = max(self._scales)
-            self._scales = scale, scale
+            self._scales = [max(self._scales)] * 2
             for j in range(self.n_dims):
-                self._centre[j] = np.median(gallery[:, j]) / scale
+                self._centre[j] = np.median(gallery[:, j]) / self._scales[0]
 
-    def query_rows(self, at: slice) -> Float64:
-        """Prepared queries (b, d)."""
-        return self._prepared(self._queries, at, self._scales[0])
-
-    def gallery_rows(self, at: slice | NDArray[np.int64]) -> Float64:
-        """Prepared rows of the gallery; an index array of any shape gives (*at.shape, d)."""
-        return self._prepared(self._gallery, at, self._scales[1])
-
-    def _prepared(self, Z: NDArray[Any], at: Any, scale: float) -> Float64:
-        A: Float64 = np.divide(Z[at], scale, dtype=np.float64)
+    def rows(self, view: int, at: slice | NDArray[np.int64]) -> Float64:
+        """Prepared rows of the queries (0) or the gallery (1), of shape (*at.shape, d)."""
+        A: Float64 = np.divide(self.views[view][at], self._scales[view], dtype=np.float64)
         A -= self._centre
         if self.similarity == "cosine":
             # First by the largest value, so that no square over- or underflows. A zero vector stays
@@ -279,16 +271,16 @@ def _rivals(
     comparison: _Comparison, partners: NDArray[np.int64], block_bytes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each query, how many rows of the gallery beat its partner, and how many tie with it."""
-    n, m = comparison.n_queries, comparison.n_gallery
+    n, m = map(len, comparison.views)
     rows, columns = _block_shape(n, m, comparison.n_dims, block_bytes)
     better = np.zeros(n, dtype=np.int64)
     no_worse = np.zeros(n, dtype=np.int64)
     for at in row_blocks(n, rows):
-        Q = comparison.query_rows(at)
-        own, rounding = comparison.partner_scores(Q, comparison.gallery_rows(partners[at]))
+        Q = comparison.rows(0, at)
+        own, rounding = comparison.partner_scores(Q, comparison.rows(1, partners[at]))
         above, below = (own + rounding)[:, None], (own - rounding)[:, None]
         for across in row_blocks(m, columns):
-            S = comparison.scores(Q, comparison.gallery_rows(across))
+            S = comparison.scores(Q, comparison.rows(1, across))
             inside = (partners[at] >= across.start) & (partners[at] < across.stop)
             S[inside, partners[at][inside] - across.start] = -np.inf  # not its own rival
             better[at] += np.count_nonzero(np.greater(S, above), axis=1)
@@ -302,8 +294,8 @@ def _best_candidates(
     """Gallery indices (len(Q), k) of the best scores, in no order."""
     best = np.empty((len(Q), 0))
     indices = np.empty((len(Q), 0), dtype=np.int64)
-    for at in row_blocks(comparison.n_gallery, columns):
-        S = comparison.scores(Q, comparison.gallery_rows(at))
+    for at in row_blocks(len(comparison.views[1]), columns):
+        S = comparison.scores(Q, comparison.rows(1, at))
         kept = _largest_columns(S, k)
         best = np.concatenate([best, np.take_along_axis(S, kept, axis=1)], axis=1)
         indices = np.concatenate([indices, kept + at.start], axis=1)
@@ -322,9 +314,9 @@ def _largest_columns(S: Float64, k: int) -> NDArray[np.int64]:
 def _block_shape(
     n_queries: int, n_gallery: int, n_dims: int, block_bytes: int, *, per_query: int = 0
 ) -> tuple[int, int]:
-    """Query and gallery rows of a block whose working memory stays within `block_bytes`.
+    """Query and gallery rows of a block that works within `block_bytes`.
 
-    `per_query` is how many numbers the caller keeps besides for each query of a block.
+    `per_query` is how many numbers the caller keeps for each query of a block.
     """
     block_bytes = integer("block_bytes", block_bytes)
 

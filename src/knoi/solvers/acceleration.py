@@ -277,35 +277,31 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class _Leading:
-    """The first r features of a view, whitened if they are kernel columns."""
+    """Some features of a view, usually the first ones, whitened if they are kernel columns."""
 
     features: FeatureMap
-    r: int
-    P: Array | None  # (r, r') whitens kernel columns
+    columns: slice | NDArray[Any]
+    P: Array | None  # (r, rank) whitens kernel columns
+    rank: int
     backend: Backend
-    columns: NDArray[Any] | None = None  # (r,) which features, if they are not the first ones
 
     @classmethod
     def of(cls, features: FeatureMap, r: int, backend: Backend, sample: Array) -> "_Leading":
         if is_sparse(sample) and features.is_identity and features.rank > WARM_FEATURES:
             # The first columns of a vocabulary may be rare words: take those that vary most.
             columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
-            return cls(features, r, None, backend, columns)
+            return cls(features, columns, None, r, backend)
         if features.landmark_rows is None:
-            return cls(features, r, None, backend)
+            return cls(features, slice(0, r), None, r, backend)
         landmarks = backend.to_numpy(features.landmark_rows)[:r]
         P = Nystrom.fit(landmarks, features.kernel).P
-        return cls(features, r, backend.asarray(P), backend)
-
-    @property
-    def rank(self) -> int:
-        return self.r if self.P is None else int(self.P.shape[1])
+        return cls(features, slice(0, r), backend.asarray(P), P.shape[1], backend)
 
     def __call__(self, X: Array) -> Array:
-        if self.columns is not None:
+        if not isinstance(self.columns, slice):
             return self.backend.asarray(dense(X[:, self.columns]))
         prepared = self.features.prepare(self.backend.asarray(X))
-        Phi = self.features.block(prepared, slice(0, self.r))
+        Phi = self.features.block(prepared, self.columns)
         return Phi if self.P is None else Phi @ self.P
 
     def pieces(self, X: Array, engine: Engine) -> list[Array]:
@@ -316,10 +312,7 @@ class _Leading:
         """Weights on these features as weights on all M, zero for the others."""
         U = self.backend.zeros((self.features.rank, w.shape[1]))
         w = self.backend.asarray(w)
-        if self.columns is not None:
-            U[self.columns, :] = w
-            return U
-        U[: self.r, :] = w if self.P is None else self.P @ w
+        U[self.columns, :] = w if self.P is None else self.P @ w
         return U
 
 

@@ -94,8 +94,7 @@ class DSGDUpdate:
         views = []
         for v, view in enumerate((state.x, state.y)):
             block = self.blocks[v][step % len(self.blocks[v])]
-            R = coupled.residuals[v]
-            R = self.backend.asarray(R / len(R))
+            R = self.backend.asarray(coupled.residuals[v] / len(coupled.residuals[v]))
             G = self.features[v].gradient(R, self.engine, within=block)
             if self.ridge[v]:
                 G += view.U[block, :] @ self.backend.asarray(self.ridge[v] * C)
@@ -116,8 +115,8 @@ def couple_scores(scores: Scores) -> tuple[CoupledBatch, NDArray[Any]]:
     Sxy = P.T @ Q / b
     C = Sxy + Sxy.T
     loss = float(np.mean(np.sum((P - Q) ** 2, axis=1)))
-    roots = (inverse_root(S.T @ S / b) for S in (P, Q))
-    correlations = np.linalg.svd(next(roots) @ Sxy @ next(roots), compute_uv=False)
+    Rx, Ry = inverse_root(P.T @ P / b), inverse_root(Q.T @ Q / b)
+    correlations = np.linalg.svd(Rx @ Sxy @ Ry, compute_uv=False)
     # By chance, eigenvalues of the covariance of a minibatch reach this if the true one is I.
     chance = (1 + np.sqrt(P.shape[1] / b)) ** 2
     stable = bool(np.linalg.norm((P.T @ P + Q.T @ Q) / b, 2) <= TOO_LARGE * chance)

@@ -32,9 +32,8 @@ class Covariances:
 class Moments:
     """Running moments. Fill `buffer` with the features of a chunk minus `shifts`, then add it.
 
-    The shifts are the means so far. The thread that computes features has them in cache and
-    subtracts the shifts at no cost; what is left of the mean of the chunk is small and subtracted
-    here.
+    The thread that computes features has them in cache and subtracts the shifts at no cost; what is
+    left of the mean of the chunk is small and subtracted here.
 
     The buffer has one spare row. With n rows seen so far and m in the chunk, moving from the
     scatter about two means to the scatter about their joint mean adds (n m / (n + m)) delta delta',
@@ -47,9 +46,9 @@ class Moments:
         self.n = 0
         self.ranks = ranks
         self.backend = backend
-        self._means = [backend.zeros((rank,), "float64") for rank in self.ranks]
+        self._means = [backend.zeros((rank,), "float64") for rank in ranks]
         self._scatters = {
-            (i, j): backend.zeros((self.ranks[i], self.ranks[j]), "float64")
+            (i, j): backend.zeros((ranks[i], ranks[j]), "float64")
             for i, j in ((0, 0), (0, 1), (1, 1))
         }
         self._buffers: list[Array] = []
@@ -73,7 +72,7 @@ class Moments:
 
     @property
     def shifts(self) -> tuple[Array, Array]:
-        """What to take off the features of the next chunk: the means so far, (Mx,) and (My,)."""
+        """What to subtract from the next chunk: the means so far, (Mx,) and (My,)."""
         x, y = (self.backend.asarray(mean) for mean in self._means)
         return x, y
 
@@ -90,9 +89,8 @@ class Moments:
 
     def update(self, Phi: Array, Psi: Array) -> None:
         """Add the rows of Phi (m, Mx) and Psi (m, My), which are left as they are."""
-        for buffer, features, shift in zip(
-            self.buffer(len(Phi)), (Phi, Psi), self.shifts, strict=True
-        ):
+        parts = zip((Phi, Psi), self.shifts, self.buffer(len(Phi)), strict=True)
+        for features, shift, buffer in parts:
             self.backend.xp.subtract(features, shift, out=buffer)
         self.add_buffered(len(Phi))
 
@@ -134,13 +132,7 @@ class Moments:
         return self.backend.xp.mean(features, axis=0)
 
     def merge(self, other: "Moments") -> None:
-        """Add the rows another `Moments` has seen; `other` is left as it is."""
-        if other.ranks != self.ranks:
-            raise InputError(
-                f"moments over {other.ranks} features cannot be added to moments over {self.ranks}."
-            )
-        if other.n == 0:
-            return
+        """Add the rows another `Moments` of the same features has seen; `other` does not change."""
         share = other.n / (self.n + other.n)
         deltas = [theirs - ours for ours, theirs in zip(self._means, other._means, strict=True)]
         for (i, j), scatter in self._scatters.items():
@@ -170,40 +162,36 @@ class Moments:
             scatter /= self.n
         Sxx, Sxy, Syy = scatters[0, 0], scatters[0, 1], scatters[1, 1]
         mean_x, mean_y = (mean + 0.0 for mean in self._means)
-        precision = float(np.finfo(self.backend.dtype).eps)
+        backend, precision = self.backend, float(np.finfo(self.backend.dtype).eps)
         for own, S, mean in ((0, Sxx, mean_x), (1, Syy, mean_y)):
-            _check_range("XY"[own], S, self._largest[own], self.backend)
-            idle = _constant_columns(self.backend, S, mean, precision)
-            if len(idle):
+            variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
+            _check_range("XY"[own], variance, self._largest[own], backend.dtype)
+            # Columns whose spread is no more than the rounding of their mean are constant. Centring
+            # is exact to far less than this; numbers that differ at all differ by more.
+            rounding = precision / 8 * np.abs(backend.to_numpy(mean))
+            constant = np.flatnonzero(variance <= rounding**2)
+            if len(constant):
+                idle = backend.xp.asarray(constant, **backend.placement)
                 S[idle, :] = 0.0
                 S[:, idle] = 0.0
                 Sxy[(idle, slice(None)) if own == 0 else (slice(None), idle)] = 0.0
         return Covariances(self.n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
 
 
-def _check_range(view: str, S: Array, largest: float, backend: Backend) -> None:
+def _check_range(view: str, variance: NDArray[Any], largest: float, dtype: str) -> None:
     """`InputError` if variances over- or underflow the precision used."""
-    variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
     if not np.isfinite(variance).all():
         raise InputError(
-            f"view {view} holds numbers so large that their squares overflow {backend.dtype} "
+            f"view {view} holds numbers so large that their squares overflow {dtype} "
             f"(feature {int(np.argmin(np.isfinite(variance)))}). Divide {view} by a constant: a "
             "change of units changes no correlation."
         )
-    limits = np.finfo(backend.dtype)
+    limits = np.finfo(dtype)
     if largest > 0 and variance.max() < float(limits.tiny) / float(limits.eps):
         raise InputError(
-            f"view {view} holds numbers so small that their squares vanish in {backend.dtype}. "
+            f"view {view} holds numbers so small that their squares vanish in {dtype}. "
             f"Multiply {view} by a constant: a change of units changes no correlation."
         )
-
-
-def _constant_columns(backend: Backend, S: Array, mean: Array, precision: float) -> Array:
-    """Indices of columns whose spread is no more than the rounding of their mean."""
-    variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
-    # Centring is exact to far less than this; numbers that differ at all differ by more.
-    rounding = precision / 8 * np.abs(backend.to_numpy(mean))
-    return backend.xp.asarray(np.flatnonzero(variance <= rounding**2), **backend.placement)
 
 
 @dataclass(frozen=True)

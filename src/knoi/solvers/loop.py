@@ -195,7 +195,7 @@ class UpdateRule(Protocol):
         ...
 
     def step(self, state: OptimizerState, x: Array, y: Array) -> tuple[OptimizerState, StepResult]:
-        """The state after a minibatch, and what the minibatch showed of the state before."""
+        """The state after a minibatch, and what it showed of the state before."""
         ...
 
     def penalty(self, view: int, U: Array) -> Array | None:
@@ -266,18 +266,26 @@ def check_step(
     If the minibatch confirms the weights, they become the last good ones. `coupled` is None where
     the scores are not finite. `rate` is the learning rate before bad steps have cut it.
     """
-    b = len(scores[0])
+    b, good = len(scores[0]), state.last_good
     after = replace(state, steps=state.steps + 1, samples=state.samples + b)
     rate *= state.lr_scale
     if coupled is None:
         return after, StepResult(float("inf"), float("nan"), rate, True, scores)
     leading = coupled.correlations[:n_components]
     correlation = float(leading.sum())
-    bad = collapsed(correlation, state.last_good) or _diverged(coupled, state.last_good)
-    if not bad:
-        reached = LastGood(state.x.U, state.y.U, correlation, _noise(leading, b), coupled.loss)
-        if _confirmed(coupled, reached, state.last_good):
-            after = replace(after, last_good=reached)
+    bad, confirmed = False, True
+    if good is not None and good.correlation is not None:
+        # The mean squared residual of zero weights is one per direction of whitened targets.
+        usual = max(good.loss, coupled.residuals[0].shape[1])
+        bad = collapsed(correlation, good) or not coupled.loss <= DIVERGED * usual
+        confirmed = coupled.stable and correlation >= CONFIRMED * good.correlation
+        # If the loss of the last good weights could rise freely, divergence would go unnoticed.
+        confirmed = confirmed and coupled.loss <= usual
+    if confirmed and not bad:
+        # The standard deviation of a sample correlation is about (1 - r^2) / sqrt(n).
+        noise = N_DEVIATIONS * float(np.sqrt(np.sum((1 - leading**2) ** 2) / b))
+        reached = LastGood(state.x.U, state.y.U, correlation, noise, coupled.loss)
+        after = replace(after, last_good=reached)
     return after, StepResult(coupled.loss, correlation, rate, bad, scores)
 
 
@@ -289,7 +297,7 @@ def roll_back(state: OptimizerState, backend: Backend) -> OptimizerState:
             "Check the scale of the data, or standardise it."
         )
     good = state.last_good
-    x, y = (at_rest(U, backend) for U in (good.U, good.V))
+    x, y = at_rest(good.U, backend), at_rest(good.V, backend)
     return replace(
         state,
         x=x,
@@ -312,30 +320,3 @@ def collapsed(correlation: float, last_good: LastGood | None) -> bool:
     if last_good is None or last_good.correlation is None:
         return False
     return not correlation >= COLLAPSED * last_good.correlation - last_good.noise
-
-
-def _noise(correlations: NDArray[Any], n: int) -> float:
-    """How far chance may move the sum of correlations measured on n rows."""
-    # The standard deviation of a sample correlation is about (1 - r^2) / sqrt(n).
-    return N_DEVIATIONS * float(np.sqrt(np.sum((1 - correlations**2) ** 2) / n))
-
-
-def _diverged(coupled: CoupledBatch, last_good: LastGood | None) -> bool:
-    """Whether the residuals have grown far beyond those of the last good weights."""
-    if last_good is None or last_good.correlation is None:
-        return False
-    return not coupled.loss <= DIVERGED * max(last_good.loss, _loss_of_zero_weights(coupled))
-
-
-def _confirmed(coupled: CoupledBatch, reached: LastGood, last_good: LastGood | None) -> bool:
-    """Whether a minibatch confirms the weights it was projected with as the last good ones."""
-    if last_good is None or last_good.correlation is None or reached.correlation is None:
-        return True
-    # If the loss of the last good weights could rise freely, slow divergence would go unnoticed.
-    as_close = reached.loss <= max(last_good.loss, _loss_of_zero_weights(coupled))
-    return coupled.stable and as_close and reached.correlation >= CONFIRMED * last_good.correlation
-
-
-def _loss_of_zero_weights(coupled: CoupledBatch) -> int:
-    """The mean squared residual of zero weights: one per direction of whitened targets."""
-    return int(coupled.residuals[0].shape[1])

@@ -195,13 +195,9 @@ def inverse_root(S: NDArray[Any]) -> NDArray[Any]:
     return inverse
 
 
-def _smoothed(
-    old: tuple[NDArray[Any], NDArray[Any]] | None,
-    new: Sequence[NDArray[Any]],
-    rho: float,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _smoothed(old: Scores | None, new: Scores, rho: float) -> Scores:
     if old is None:
-        return new[0], new[1]
+        return new
     return rho * old[0] + (1 - rho) * new[0], rho * old[1] + (1 - rho) * new[1]
 
 
@@ -251,9 +247,10 @@ class KNOIUpdate:
         return self.precondition[view].penalty(U)
 
     def _descend(self, state: OptimizerState, coupled: CoupledBatch) -> OptimizerState:
-        gradients = []
-        for features, R in zip(self.features, coupled.residuals, strict=True):
-            gradients.append(features.gradient(self.backend.asarray(R / len(R)), self.engine))
+        gradients = [
+            features.gradient(self.backend.asarray(R / len(R)), self.engine)
+            for features, R in zip(self.features, coupled.residuals, strict=True)
+        ]
         directions = self._directions(gradients, (state.x.U, state.y.U))
 
         def move(v: int) -> ViewState:
@@ -265,7 +262,12 @@ class KNOIUpdate:
         moved = replace(state, x=views[0], y=views[1], stats=coupled.stats)
         if self.average_from is None or moved.steps <= self.average_from:
             return moved
-        return replace(moved, average=_averaged(moved), n_averaged=moved.n_averaged + 1)
+        # Weights grow with the square of the step number: the tail counts, the start is forgotten.
+        share = 3 / (state.n_averaged + 3)
+        new = U, V = moved.x.U, moved.y.U
+        if state.average is not None:
+            U, V = (old + share * (now - old) for old, now in zip(state.average, new, strict=True))
+        return replace(moved, average=(U, V), n_averaged=state.n_averaged + 1)
 
     def _directions(self, gradients: Sequence[Array], U: tuple[Array, Array]) -> list[Array]:
         """P G of both views, their columns shared among workers: columns are independent."""
@@ -329,14 +331,3 @@ def largest_curvature(
             break
         v = v / xp.where(norms > 0, norms, 1)
     return largest
-
-
-def _averaged(state: OptimizerState) -> tuple[Array, Array]:
-    """The average including the latest weights."""
-    new = (state.x.U, state.y.U)
-    if state.average is None:
-        return new
-    # Weights grow with the square of the step number: the tail counts, the start is forgotten.
-    share = 3 / (state.n_averaged + 3)
-    U, V = (old + share * (now - old) for old, now in zip(state.average, new, strict=True))
-    return U, V
