@@ -7,29 +7,25 @@ import numpy as np
 import pytest
 
 from knoi import KNOI
-from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
 from knoi.datasets import make_two_views
-from knoi.engine import Serial
 from knoi.exceptions import InputError
 from knoi.features import Identity, RandomFourier
 from knoi.kernels import RBF
 from knoi.persistence import flatten_state, unflatten_state
-from knoi.solvers.acceleration import plain
 from knoi.solvers.loop import (
     COLLAPSED,
     LR_CUT,
     LastGood,
     OptimizerState,
     RunningStats,
-    ViewState,
     collapsed,
     from_state_dict,
     state_dict,
 )
-from knoi.solvers.noi import KNOIUpdate, MinibatchFeatures, StepSize
+from tests.solvers.steps import initial_state, knoi_rule, random_weights, take_steps
 
-RANK, BATCH = 40, 200
+BATCH = 200
 
 
 @pytest.fixture(scope="module")
@@ -38,56 +34,27 @@ def views():
     return made.X, made.Y
 
 
-def fourier(view, rank=RANK):
-    return RandomFourier.fit(view, RBF(4.0), rank, 0, View.X)
-
-
-def make_rule(views, *, rate=0.5, L=3, backend=None, maps=None, **changes):
-    backend = backend or numpy_backend()
-    maps = maps or [fourier(view) for view in views]
-    x, y = (MinibatchFeatures(one.to(backend), BATCH, backend, keep=True) for one in maps)
-    given = {"rho": 0.0, "momentum": 0.5, "weight_decay": 0.0, "average_from": None} | changes
-    return KNOIUpdate(
-        (x, y),
-        (plain, plain),
-        (StepSize(rate, None),) * 2,
-        n_components=L,
-        backend=backend,
-        engine=Serial(),
-        **given,
-    )
-
-
-def random_weights(L=3, rank=RANK, backend=None):
-    backend = backend or numpy_backend()
-    rng = np.random.default_rng(0)
-    U, V = (backend.asarray(rng.standard_normal((rank, L))) for _ in range(2))
-    return OptimizerState(ViewState(U, U * 0), ViewState(V, V * 0))
+@pytest.fixture(scope="module")
+def maps(views):
+    return [RandomFourier.fit(view, RBF(4.0), 40, 0, View.X) for view in views]
 
 
 def minibatches(views, n):
-    for t in range(n):
-        rows = np.random.default_rng(t).permutation(len(views[0]))[:BATCH]
-        yield views[0][rows], views[1][rows]
+    orders = (np.random.default_rng(t).permutation(len(views[0]))[:BATCH] for t in range(n))
+    return [(views[0][rows], views[1][rows]) for rows in orders]
 
 
-def run(rule, weights, views, steps, skip=0):
-    """The weights after each step, and the results."""
-    states, results = [], []
-    for t, (x, y) in enumerate(minibatches(views, skip + steps)):
-        if t < skip:
-            continue
-        weights, result = rule.step(weights, x, y)
-        states.append(weights)
-        results.append(result)
-    return states, results
+def run(rule, maps, views, steps, L=3, backend=None):
+    """The states after each step from random weights, and the results."""
+    start = initial_state(*random_weights(maps, L), backend)
+    return take_steps(rule, start, minibatches(views, steps))
 
 
 @pytest.mark.parametrize("L", [1, 3])
-def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(L, views):
+def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(L, maps, views):
     """With one direction the views may agree as before while the weights grow without bound."""
-    rule = make_rule(views, rate=1e3, L=L, momentum=0.9)
-    states, results = run(rule, random_weights(L), views, 300)
+    rule = knoi_rule(maps, rate=1e3, n_components=L, momentum=0.9)
+    states, results = run(rule, maps, views, 300, L)
     rolled_back = [result.rolled_back for result in results]
     assert rolled_back[1]  # by the first minibatch after the step
     assert not any(rolled_back[-100:])  # then it learns
@@ -102,9 +69,9 @@ def test_steps_that_are_too_long_are_rolled_back_and_halved_until_they_are_not(L
     assert max(state.last_good.loss for state in states) <= max(L, 1.5 * results[0].loss)
 
 
-def test_rolling_back_restores_the_last_good_weights_at_rest(backend, views):
-    rule = make_rule(views, rate=1e3, backend=backend, average_from=0)
-    states, results = run(rule, random_weights(backend=backend), views, 2)
+def test_rolling_back_restores_the_last_good_weights_at_rest(backend, maps, views):
+    rule = knoi_rule(maps, backend, rate=1e3, average_from=0)
+    states, results = run(rule, maps, views, 2, backend=backend)
     assert [result.rolled_back for result in results] == [False, True]
     before, after = states
     for view, good in ((after.x, before.last_good.U), (after.y, before.last_good.V)):
@@ -120,73 +87,53 @@ def test_rolling_back_restores_the_last_good_weights_at_rest(backend, views):
     assert_same(again, after)
 
 
-def trained(views, L=3):
-    """An update rule, and a state after 60 steps; the features are linear, so it learns quickly."""
-    rule = make_rule(views, L=L, maps=(Identity(5), Identity(4)), rate=0.05)
-    rng = np.random.default_rng(0)
-    U, V = rng.standard_normal((5, L)), rng.standard_normal((4, L))
-    start = OptimizerState(ViewState(U, 0 * U), ViewState(V, 0 * V))
-    states, results = run(rule, start, views, 60)
-    assert results[-1].correlation > 0.7 * L
-    return rule, states[-1]
+LINEAR = Identity(5), Identity(4)
 
 
-def spoiled(weights, change):
-    x, y = (replace(state, U=change(state.U)) for state in (weights.x, weights.y))
-    return replace(weights, x=x, y=y)
+def spoiled(state, change):
+    x, y = (replace(view, U=change(view.U)) for view in (state.x, state.y))
+    return replace(state, x=x, y=y)
 
 
 @pytest.mark.parametrize("L", [1, 3])
-@pytest.mark.parametrize(
-    ("change", "bad"),
-    [
+def test_collapsed_and_diverged_weights_are_recognised(L, views):
+    rule = knoi_rule(LINEAR, n_components=L, rate=0.05)  # linear features: it learns quickly
+    states, results = run(rule, LINEAR, views, 60, L)
+    assert results[-1].correlation > 0.7 * L
+    ((x, y),) = minibatches(views, 1)
+    for change, bad in (
         (lambda U: U, False),
         (lambda U: 2 * U, False),
         (lambda U: -U, False),
         (lambda U: 1e4 * U, True),
-        (lambda U: 1e200 * U, True),
+        (lambda U: 1e200 * U, True),  # squares overflow
         (lambda U: np.inf * U, True),
         (lambda U: 0 * U, True),
-    ],
-    ids=["same", "double", "turned", "huge", "squares overflow", "infinite", "zero"],
-)
-def test_collapsed_and_diverged_weights_are_recognised(change, bad, L, views):
-    rule, weights = trained(views, L)
-    with np.errstate(all="ignore"):
-        x, y = next(minibatches(views, 1))
-        after, result = rule.step(spoiled(weights, change), x, y)
-    assert result.rolled_back == bad
-    assert (after.lr_scale < weights.lr_scale) == bad
+        (lambda U: U[:, :1] * np.ones(L), L > 1),  # all directions are the same
+    ):
+        with np.errstate(all="ignore"):
+            after, result = rule.step(spoiled(states[-1], change), x, y)
+        assert result.rolled_back == bad
+        assert (after.lr_scale < states[-1].lr_scale) == bad
+    assert rule.step(states[-1], x, y[::-1])[1].rolled_back  # unrelated views
 
 
-def test_unrelated_views_and_equal_directions_are_a_collapse(views):
-    rule, weights = trained(views)
-    x, y = next(minibatches(views, 1))
-    assert rule.step(weights, x, y[::-1])[1].rolled_back
-    alike = spoiled(weights, lambda U: U[:, :1] * np.ones(3))
-    assert rule.step(alike, x, y)[1].rolled_back
-
-
-def test_noise_alone_rolls_nothing_back(views):
+def test_noise_alone_rolls_nothing_back(maps, views):
     """Correlations of unrelated views vary by more than half by chance."""
     unrelated = views[0], np.random.default_rng(5).permutation(views[1])
     for L in (1, 3):
-        _, results = run(make_rule(unrelated, rate=0.1, L=L), random_weights(L), unrelated, 200)
+        _, results = run(knoi_rule(maps, rate=0.1, n_components=L), maps, unrelated, 200, L)
         found = [result.correlation for result in results]
         assert min(found) < 0.5 * max(found)
         assert not any(result.rolled_back for result in results)
 
 
 def test_a_shift_of_both_views_is_not_a_correlation(views):
-    """Both are shifted far from zero from the second minibatch on, with running means."""
-    maps = Identity(5), Identity(4)
-    rule = make_rule(views, maps=maps, rate=1e-9, rho=0.5)
-    rng = np.random.default_rng(0)
-    U, V = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
-    weights = OptimizerState(ViewState(U, 0 * U), ViewState(V, 0 * V))
-    x, y = next(minibatches(views, 1))
-    weights, first = rule.step(weights, x, y)
-    _, second = rule.step(weights, x + 100, y + 100)
+    """Both are shifted far from zero in the second minibatch, with running means."""
+    ((x, y),) = minibatches(views, 1)
+    start = initial_state(*random_weights(LINEAR))
+    rule = knoi_rule(LINEAR, rate=1e-9, rho=0.5)
+    _, (first, second) = take_steps(rule, start, [(x, y), (x + 100, y + 100)])
     assert second.correlation == pytest.approx(first.correlation, rel=1e-6)
 
 
@@ -201,24 +148,24 @@ def test_a_collapse_is_half_the_correlation_minus_noise(correlation, bad):
     assert not collapsed(correlation, replace(last_good, correlation=None))
 
 
-def test_features_that_are_nan_from_the_start_are_an_error(views):
-    rule, weights = make_rule(views), random_weights()
-    weights = spoiled(weights, lambda U: U * np.nan)
+def test_features_that_are_nan_from_the_start_are_an_error(maps, views):
+    weights = spoiled(initial_state(*random_weights(maps)), lambda U: U * np.nan)
     with pytest.raises(InputError, match=r"the features of the first minibatch are not finite .*"):
-        rule.step(weights, *next(minibatches(views, 1)))
+        take_steps(knoi_rule(maps), weights, minibatches(views, 1))
 
 
 @pytest.mark.parametrize("steps", [0, 8])
-def test_a_state_is_restored_bit_for_bit(steps, backend, views):
-    rule = make_rule(views, backend=backend, rho=0.5, momentum=0.9, average_from=2)
-    start = random_weights(backend=backend)
-    states, _ = run(rule, start, views, steps) if steps else ([start], [])
-    plain_part, tensors = flatten_state(state_dict(states[-1], backend))
+def test_a_state_is_restored_bit_for_bit(steps, backend, maps, views):
+    rule = knoi_rule(maps, backend, rho=0.5, momentum=0.9, average_from=2)
+    start = initial_state(*random_weights(maps), backend)
+    rows = minibatches(views, steps + 5)
+    straight, _ = take_steps(rule, start, rows)
+    saved = straight[steps - 1] if steps else start
+    plain_part, tensors = flatten_state(state_dict(saved, backend))
     stored = unflatten_state(json.loads(json.dumps(plain_part)), tensors)
     again = from_state_dict(OptimizerState, stored, backend)
-    assert_same(again, states[-1])
-    straight, _ = run(rule, start, views, steps + 5)
-    resumed, _ = run(rule, again, views, 5, skip=steps)
+    assert_same(again, saved)
+    resumed, _ = take_steps(rule, again, rows[steps:])
     assert_same(resumed[-1], straight[-1])
 
 
