@@ -146,10 +146,10 @@ def flatten_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) -> dict[str, Any]:
     """Put together what `flatten_state` has split."""
-    state = _plain_mapping(json_part, ("state",))
+    state = _plain(json_part, ("state",))
     for name, array in tensors.items():
         *parents, leaf = name.split("/")
-        place: Any = state
+        place = state
         for key in parents:
             place = place.setdefault(key, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict) or leaf in place:
@@ -162,13 +162,12 @@ def unflatten_state(json_part: Mapping[str, Any], tensors: Mapping[str, Array]) 
     return whole
 
 
-def _with_sparse(state: dict[str, Any], path: tuple[str, ...]) -> Any:
+def _with_sparse(state: Any, path: tuple[str, ...]) -> Any:
     """The state with sparse arrays in the place of their parts, at any depth."""
+    if not isinstance(state, dict):
+        return state
     if _CSR_TAG not in state:
-        return {
-            key: _with_sparse(value, (*path, key)) if isinstance(value, dict) else value
-            for key, value in state.items()
-        }
+        return {key: _with_sparse(value, (*path, key)) for key, value in state.items()}
     try:
         n, d = state[_CSR_TAG]
         rows = scipy.sparse.csr_array(tuple(state[part] for part in _CSR_PARTS), shape=(n, d))
@@ -185,8 +184,6 @@ def _plain_mapping(
     value: Mapping[str, Any], path: tuple[str | int, ...], tensors: dict[str, Array] | None = None
 ) -> dict[str, Any]:
     """The mapping in Python's own types; arrays move to `tensors`, named by their path."""
-    if not isinstance(value, Mapping):
-        raise InputTypeError(f"{_where(path)} is of type {type(value).__name__}. Give a dict.")
     plain: dict[str, Any] = {}
     for key, item in value.items():
         reserved = (_FLOAT_TAG,) if tensors is None else (_FLOAT_TAG, _CSR_TAG)

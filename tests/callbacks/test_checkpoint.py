@@ -61,7 +61,7 @@ class TestSaving:
         assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-class TestUnusableFiles:
+class TestFiles:
     def test_a_checkpoint_of_another_run(self, tmp_path):
         saving(tmp_path).save(state_at(3))
         for change, difference in (
@@ -72,54 +72,36 @@ class TestUnusableFiles:
             with pytest.raises(CheckpointError, match=re.escape(difference)):
                 load_state(tmp_path, IDENTITY | change, BACKEND)
 
-    def test_a_model_is_not_a_checkpoint(self, tmp_path):
-        file = tmp_path / FILE_NAME
-        write_model(file, {"class": "LinearCCA"}, {})
-        text = f"{file} holds a 'LinearCCA', not a checkpoint. Name the directory of a checkpoint."
+    @pytest.mark.parametrize(
+        ("header", "error", "message"),
+        [
+            ({"class": "LinearCCA"}, ModelFileError, r"holds a 'LinearCCA', not .* Name the dir"),
+            ({"class": "Checkpoint"}, CheckpointError, r"of version 1, but .* Finish"),
+        ],
+    )
+    def test_files_that_are_not_checkpoints_of_this_version(self, tmp_path, header, error, message):
+        write_model(tmp_path / FILE_NAME, header, {})
         for read in (stored_identity, lambda path: load_state(path, IDENTITY, BACKEND)):
-            with pytest.raises(ModelFileError, match=f"^{re.escape(text)}$"):
+            with pytest.raises(error, match=message):
                 read(tmp_path)
 
-    def test_a_checkpoint_of_an_earlier_version(self, tmp_path):
-        file = tmp_path / FILE_NAME
-        write_model(file, {"class": "Checkpoint", "identity": {}, "run": {}}, {})
-        with pytest.raises(CheckpointError, match=r"is a checkpoint of version 1, but .* Finish"):
-            stored_identity(tmp_path)
-
-    def test_a_damaged_checkpoint(self, tmp_path):
-        saving(tmp_path).save(state_at(3))
-        file = tmp_path / FILE_NAME
-        whole = bytearray(file.read_bytes())
-        whole[-1] ^= 1
-        file.write_bytes(whole)
-        with pytest.raises(ModelFileError, match=r"truncated or altered"):
-            load_state(tmp_path, IDENTITY, BACKEND)
-
-
-class TestDirectory:
-    def test_it_is_created(self, tmp_path):
+    def test_the_directory_is_created_and_leftovers_of_killed_writes_are_removed(self, tmp_path):
         directory = open_directory(str(tmp_path / "a" / "b"))
-        assert directory.is_dir()
         assert stored_identity(directory) is None
-
-    def test_leftovers_of_killed_writes_are_removed_and_nothing_else(self, tmp_path):
-        saving(tmp_path).save(state_at(3))
+        saving(directory).save(state_at(3))
         for name in (".knoi-0123.tmp/checkpoint.knoi", "notes.txt", "other.knoi"):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_text("half")
-        open_directory(tmp_path)
-        left = sorted(path.name for path in tmp_path.iterdir())
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_text("half")
+        open_directory(directory)
+        left = sorted(path.name for path in directory.iterdir())
         assert left == [FILE_NAME, "notes.txt", "other.knoi"]
-        assert steps_saved(tmp_path) == 3
+        assert steps_saved(directory) == 3
 
     def test_a_file_is_not_a_directory(self, tmp_path):
         file = tmp_path / "run"
         file.write_text("mine")
-        text = (
-            f"checkpoint={str(file)!r} is a file: wanted a directory to write checkpoints to. Name "
-            "a directory; it is created if it does not exist."
-        )
-        with pytest.raises(CheckpointError, match=f"^{re.escape(text)}$"):
+        text = f"checkpoint={str(file)!r} is a file: wanted a directory to write checkpoints to."
+        with pytest.raises(CheckpointError, match=f"^{re.escape(text)} Name a directory;"):
             open_directory(file)
         assert file.read_text() == "mine"
 
