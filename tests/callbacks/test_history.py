@@ -1,10 +1,13 @@
-"""The learning curve (which steps are recorded, which weights are kept) and when a run stops."""
+"""The learning curve (which steps are recorded, which weights are kept), stopping, progress."""
 
+import io
 import math
+import re
 
 import numpy as np
 import pytest
 
+from knoi.callbacks import history as module
 from knoi.callbacks.history import (
     COLUMNS,
     CONVERGED,
@@ -12,9 +15,11 @@ from knoi.callbacks.history import (
     OUT_OF_TIME,
     EarlyStopping,
     History,
+    ProgressBar,
     TimeLimit,
     as_columns,
 )
+from knoi.solvers.loop import Snapshot
 from tests.callbacks.states import record, state_at, step_result
 
 
@@ -48,19 +53,17 @@ class TestHistory:
         resumed = after(history, range(7, 11), after(history, range(1, 7)))
         assert recorded(resumed) == expected
 
-    def test_a_step_that_stops_the_run_is_recorded(self):
+    def test_steps_that_stop_the_run_or_are_rolled_back_are_recorded(self):
         state = History(100, None, None)(state_at(7, stopped=OUT_OF_TIME), step_result())
-        assert recorded(state) == [7]
-        assert state.stopped == OUT_OF_TIME
+        assert (recorded(state), state.stopped) == ([7], OUT_OF_TIME)
 
-    def test_a_step_that_is_rolled_back_is_recorded_but_not_evaluated(self):
         def evaluate(_optimizer):
             raise AssertionError("these weights no longer exist")
 
         state = History(100, None, evaluate)(state_at(7), step_result(rolled_back=True))
-        assert recorded(state) == [7]
-        assert state.history[0]["rolled_back"] is True
-        assert math.isnan(state.history[0]["held_out"])
+        (found,) = state.history
+        assert (found["step"], found["rolled_back"]) == (7, True)
+        assert math.isnan(found["held_out"])
         assert state.best is None
 
     def test_late_records_are_a_hundredth_of_the_run_apart(self):
@@ -150,3 +153,75 @@ def test_the_time_limit_counts_from_its_creation():
     assert stops == [None, None, OUT_OF_TIME, OUT_OF_TIME]
     state = state_at(1, stopped=CONVERGED)
     assert TimeLimit(5.0, lambda: 0.0)(state, step_result()) is state
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that tests set."""
+    time = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: time[0])
+    return time
+
+
+def progress_lines(clock, *steps, n_samples=None):
+    """What is written, not on a terminal, for these states, results and times."""
+    stream = io.StringIO()
+    bar = ProgressBar("KNOI", 2, n_samples, stream)
+    for state, result, clock[0] in steps:
+        bar(state, result)
+    return stream.getvalue().splitlines()
+
+
+def test_elsewhere_a_line_is_written_now_and_then(clock):
+    times = ((1, 100.0), (2, 105.0), (11, 110.0), (12, 119.0), (21, 120.0))
+    steps = [(state_at(step), step_result(), now) for step, now in times]
+    known = progress_lines(clock, *steps, n_samples=4000)
+    assert known == [
+        "KNOI  epoch 1  100 samples  correlation 1.23 of 2",
+        "KNOI  epoch 2  1,100 samples  100/s  correlation 1.23 of 2  28%, 0:29 left",
+        "KNOI  epoch 3  2,100 samples  100/s  correlation 1.23 of 2  52%, 0:19 left",
+    ]
+    # Without a known end there is no time left.
+    assert progress_lines(clock, *steps) == [re.sub(r"  \d+%.*", "", line) for line in known]
+
+
+def test_held_out_values_and_steps_that_are_rolled_back(clock):
+    records = (record(1, 1.5), record(2, float("nan"), rolled_back=True))
+    steps = [
+        (state_at(3, history=records), step_result(), 100.0),
+        (state_at(4), step_result(rolled_back=True), 100.0),
+    ]
+    first, second = progress_lines(clock, *steps)
+    assert first.endswith("held out 1.50")  # the latest that was not rolled back
+    assert second == "step 4: the views fell apart; rolled back, learning rate halved to 0.125"
+
+
+def test_the_last_line():
+    stream = io.StringIO()
+    state = state_at(40, stopped=CONVERGED, best=Snapshot(None, None, 1.75, 3000))
+    ProgressBar("KNOI", 2, 4000, stream).finish(state)
+    ProgressBar("KNOI", 2, None, stream).finish(state_at(40_000))
+    assert stream.getvalue().splitlines() == [
+        "KNOI  4,000 samples in 0:04  held out 1.75  converged",
+        "KNOI  4,000,000 samples in 1:06:40",
+    ]
+
+
+def test_on_a_terminal_a_bar_is_replaced_by_one_last_line(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    bar = ProgressBar("KNOI", 2, 4000, stream)
+    bar(state_at(1), step_result())
+    bar(state_at(2), step_result(rolled_back=True))
+    bar.finish(state_at(40))
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert "correlation 1.23 of 2" in text
+    assert "learning rate halved to 0.125" in text
+    assert text.endswith("KNOI  4,000 samples in 0:04\n")
+    assert stream.getvalue().count("\x1b[?25l") == stream.getvalue().count("\x1b[?25h") == 1

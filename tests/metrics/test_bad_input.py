@@ -51,11 +51,7 @@ OPTIONS = [
         {"similarity": "near"},
         "similarity='near': wanted one of 'cosine', 'euclidean', 'dot'.",
     ),
-    (
-        "retrieval_ranks",
-        {"direction": "up"},
-        "direction='up': wanted one of 'x_to_y', 'y_to_x'.",
-    ),
+    ("retrieval_ranks", {"direction": "up"}, "direction='up': wanted one of 'x_to_y', 'y_to_x'."),
     (
         "cross_view_retrieval",
         {"ks": (0,)},

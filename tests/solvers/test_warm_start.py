@@ -12,7 +12,7 @@ from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.metrics import total_correlation
 from knoi.solvers import acceleration as module
-from knoi.solvers.acceleration import REGULARISERS, warm_start, warm_start_rows
+from knoi.solvers.acceleration import REGULARISERS, warm_start
 from knoi.solvers.exact import Moments, solve_primal
 
 ROWS, DIRECTIONS = 1500, 3
@@ -120,8 +120,3 @@ def test_a_view_that_does_not_vary_is_named():
     X, Y = np.full((100, 4), 0.5), np.random.default_rng(0).standard_normal((100, 4))
     with pytest.raises(InputError, match="view X does not vary: all its rows are the same"):
         warm_start((Identity(4), Identity(4)), (X, Y), 2, numpy_backend(), Serial())
-
-
-def test_rows_wanted_grow_with_the_features_up_to_a_bound():
-    assert warm_start_rows(50) == 500
-    assert warm_start_rows(10**6) == warm_start_rows(1024) == 10_240
