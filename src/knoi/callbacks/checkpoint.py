@@ -45,11 +45,10 @@ class SignalGuard:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._before = {
             number: handler
-            for number, handler in handlers.items()
-            if handler not in (signal.SIG_IGN, None)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
         }
         try:
             for number in self._before:

@@ -239,11 +239,6 @@ class ProgressBar:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def wants_progress(verbose: bool | None, stream: TextIO) -> bool:
-    """Whether to show progress: as requested, or by default on terminals only."""
-    return stream.isatty() if verbose is None else bool(verbose)
-
-
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -37,7 +37,6 @@ from knoi.callbacks.history import (
     ProgressBar,
     TimeLimit,
     as_columns,
-    wants_progress,
 )
 from knoi.checks import at_least_zero, count, flag, optional, positive
 from knoi.data.pairs import PairSource, RowPair
@@ -309,7 +308,7 @@ class StochasticCCA(BaseCCA):
             callbacks.append(history)  # records the step at which a callback stops the run
         with ExitStack() as exits:
             bar = None
-            if wants_progress(self.verbose, sys.stderr):
+            if sys.stderr.isatty() if self.verbose is None else self.verbose:
                 n_components = training.setup.n_components
                 bar = ProgressBar(type(self).__name__, n_components, n_samples)
                 exits.callback(bar.close)

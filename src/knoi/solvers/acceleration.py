@@ -180,49 +180,43 @@ class LowRank:
             values, Q = np.linalg.eigh(backend.to_numpy(Phi.T @ Phi) / s)
             total = float(values.sum())
             values, Q = values[: -most - 1 : -1], Q[:, : -most - 1 : -1]
-            pace = ridge * total
-            if most < M:
-                pace = max(pace, _noise(total, batch_size))
+            pace = ridge * total if most == M else max(ridge * total, _noise(total, batch_size))
             q = int(np.sum(values > max(pace, np.finfo(backend.dtype).eps * values[0])))
-            return cls._slowed(Q[:, :q], values[:q], pace, ridge * total, backend)
-
-        blocks = features.slices(SUBSAMPLE_COLUMNS)
-        own = is_sparse(sample) and features.is_identity  # the rows are the features
-        if own:
-            gram = _centred_gram(sample)
+            Q, values = Q[:, :q], values[:q]
         else:
-            gram = np.zeros((s, s))
-            for columns in blocks:
-                Phi = centred(columns)
-                gram += backend.to_numpy(Phi @ Phi.T)
-        gram /= s
-        total = float(np.trace(gram))
-        values, vectors = scipy.linalg.eigh(
-            gram, subset_by_index=[s - most, s - 1], overwrite_a=True, check_finite=False
-        )
-        values, vectors = values[::-1], vectors[:, ::-1]
-        pace = max(ridge * total, _noise(total, batch_size))
-        q = int(np.sum(values > pace))
-        right = backend.asarray(vectors[:, :q] / np.sqrt(s * values[:q]))  # (s, q)
-        if own:
-            Q = sample.T @ right
-            Q -= np.outer(column_means(sample), right.sum(axis=0)).astype(Q.dtype)
-            return cls._slowed(Q, values[:q], pace, ridge * total, backend)
-        Q = backend.empty((M, q))
+            blocks = features.slices(SUBSAMPLE_COLUMNS)
+            own = is_sparse(sample) and features.is_identity  # the rows are the features
+            if own:
+                gram = _centred_gram(sample)
+            else:
+                gram = np.zeros((s, s))
+                for columns in blocks:
+                    Phi = centred(columns)
+                    gram += backend.to_numpy(Phi @ Phi.T)
+            gram /= s
+            total = float(np.trace(gram))
+            values, vectors = scipy.linalg.eigh(
+                gram, subset_by_index=[s - most, s - 1], overwrite_a=True, check_finite=False
+            )
+            values, vectors = values[::-1], vectors[:, ::-1]
+            pace = max(ridge * total, _noise(total, batch_size))
+            q = int(np.sum(values > pace))
+            values = values[:q]
+            right = backend.asarray(vectors[:, :q] / np.sqrt(s * values))  # (s, q)
+            if own:
+                Q = sample.T @ right
+                Q -= np.outer(column_means(sample), right.sum(axis=0)).astype(Q.dtype)
+            else:
+                Q = backend.empty((M, q))
 
-        def fill(columns: slice) -> None:
-            Q[columns, :] = centred(columns).T @ right
+                def fill(columns: slice) -> None:
+                    Q[columns, :] = centred(columns).T @ right
 
-        engine.map(fill, blocks)
-        return cls._slowed(Q, values[:q], pace, ridge * total, backend)
-
-    @classmethod
-    def _slowed(
-        cls, Q: Array, values: NDArray[Any], pace: float, ridge: float, backend: Backend
-    ) -> "LowRank":
-        """The directions Q slowed down to `pace`, or to the last of them if that is faster."""
-        pace = max(pace, float(values[-1])) if len(values) else pace
-        return cls(backend.asarray(Q), backend.asarray((1 - pace / values)[:, None]), ridge)
+                engine.map(fill, blocks)
+        # To the pace of the last direction, if that is faster.
+        pace = max(pace, float(values[-1])) if q else pace
+        damping = backend.asarray((1 - pace / values)[:, None])
+        return cls(backend.asarray(Q), damping, ridge * total)
 
     def __call__(self, G: Array, U: Array) -> Array:
         """P (G + ridge U)."""

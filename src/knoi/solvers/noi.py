@@ -1,4 +1,4 @@
-"""KNOI, Algorithm 1 line by line: a step is `project`, `couple`, `gradient`, `descend`.
+"""KNOI, Algorithm 1 line by line: a step is `project`, `couple`, `gradient` and a descent.
 
 `project` and `gradient` work on one view, block of features by block of features; `couple` sees
 only b x L scores and L x L covariances and is the one place where the views meet.
@@ -174,17 +174,6 @@ def couple(stats: RunningStats, scores: Iterable[NDArray[Any]], rho: float) -> C
     )
 
 
-def descend(
-    state: ViewState, direction: Array, step: float, momentum: float, decay: float
-) -> ViewState:
-    """Velocity = mu velocity - eta (direction + decay U), U = U + velocity; in new arrays."""
-    velocity = state.velocity * momentum
-    velocity -= step * direction
-    if decay:
-        velocity -= (step * decay) * state.U
-    return ViewState(state.U + velocity, velocity)
-
-
 def inverse_root(S: NDArray[Any]) -> NDArray[Any]:
     """S^-1/2, leaving out directions at rounding level, so that a collapsed one gives no NaN."""
     values, vectors = np.linalg.eigh(S)
@@ -254,9 +243,14 @@ class KNOIUpdate:
         directions = self._directions(gradients, (state.x.U, state.y.U))
 
         def move(v: int) -> ViewState:
-            step = self.step_sizes[v](state.steps - 1) * state.lr_scale
+            """Velocity = mu velocity - eta (direction + decay U), U = U + velocity."""
             view = (state.x, state.y)[v]
-            return descend(view, directions[v], step, self.momentum, self.weight_decay)
+            step = self.step_sizes[v](state.steps - 1) * state.lr_scale
+            velocity = view.velocity * self.momentum
+            velocity -= step * directions[v]
+            if self.weight_decay:
+                velocity -= (step * self.weight_decay) * view.U
+            return ViewState(view.U + velocity, velocity)
 
         views = self.engine.map(move, (0, 1))
         moved = replace(state, x=views[0], y=views[1], stats=coupled.stats)
@@ -298,11 +292,11 @@ def project_batch(
 ) -> Scores:
     """Phi U and Psi V of a minibatch, which stays loaded; float64."""
     engine.map(lambda v: features[v].load(backend.asarray(rows[v])), (0, 1))
-    scores = []
-    for minibatch, view in zip(features, (state.x, state.y), strict=True):
-        P = backend.to_numpy(minibatch.project(view.U, engine))
-        scores.append(P.astype(np.float64))
-    return scores[0], scores[1]
+    P, Q = (
+        backend.to_numpy(one.project(view.U, engine)).astype(np.float64)
+        for one, view in zip(features, (state.x, state.y), strict=True)
+    )
+    return P, Q
 
 
 def largest_curvature(
