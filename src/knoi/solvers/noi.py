@@ -1,4 +1,4 @@
-"""KNOI, Algorithm 1 line by line: a step is `project`, `couple`, `gradient` and a descent.
+"""KNOI, Algorithm 1 line by line: a step is `project`, `couple`, `gradient`, `descend`.
 
 `project` and `gradient` work on one view, block of features by block of features; `couple` sees
 only b x L scores and L x L covariances and is the one place where the views meet.
@@ -174,6 +174,17 @@ def couple(stats: RunningStats, scores: Iterable[NDArray[Any]], rho: float) -> C
     )
 
 
+def descend(
+    state: ViewState, direction: Array, step: float, momentum: float, decay: float
+) -> ViewState:
+    """Velocity = mu velocity - eta (direction + decay U), U = U + velocity; in new arrays."""
+    velocity = state.velocity * momentum
+    velocity -= step * direction
+    if decay:
+        velocity -= (step * decay) * state.U
+    return ViewState(state.U + velocity, velocity)
+
+
 def inverse_root(S: NDArray[Any]) -> NDArray[Any]:
     """S^-1/2, leaving out directions at rounding level, so that a collapsed one gives no NaN."""
     values, vectors = np.linalg.eigh(S)
@@ -243,14 +254,9 @@ class KNOIUpdate:
         directions = self._directions(gradients, (state.x.U, state.y.U))
 
         def move(v: int) -> ViewState:
-            """Velocity = mu velocity - eta (direction + decay U), U = U + velocity."""
-            view = (state.x, state.y)[v]
             step = self.step_sizes[v](state.steps - 1) * state.lr_scale
-            velocity = view.velocity * self.momentum
-            velocity -= step * directions[v]
-            if self.weight_decay:
-                velocity -= (step * self.weight_decay) * view.U
-            return ViewState(view.U + velocity, velocity)
+            view = (state.x, state.y)[v]
+            return descend(view, directions[v], step, self.momentum, self.weight_decay)
 
         views = self.engine.map(move, (0, 1))
         moved = replace(state, x=views[0], y=views[1], stats=coupled.stats)
