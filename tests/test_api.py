@@ -70,11 +70,8 @@ def loaded_after(code):
     return run.stdout.split()
 
 
-def test_importing_loads_no_optional_dependency():
+def test_importing_and_fitting_arrays_loads_no_optional_dependency():
     assert loaded_after("import knoi") == []
-
-
-def test_fitting_arrays_loads_no_optional_dependency():
     code = (
         "import numpy as np, knoi\n"
         "X = np.random.default_rng(0).standard_normal((50, 3))\n"

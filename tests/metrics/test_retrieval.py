@@ -146,8 +146,7 @@ def test_top_matches_equal_a_full_sort(similarity):
 def test_top_matches_orders_ties_by_index():
     gallery = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]])
     indices, similarities = top_matches([[2.0, 0.0]], gallery, 4)
-    assert indices.tolist() == [[0, 2, 3, 1]]
-    assert similarities.tolist() == [[1.0, 1.0, 1.0, 0.0]]
+    assert (indices.tolist(), similarities.tolist()) == ([[0, 2, 3, 1]], [[1.0, 1.0, 1.0, 0.0]])
 
 
 @settings(max_examples=50, deadline=None)
