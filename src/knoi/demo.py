@@ -17,7 +17,6 @@ from knoi.arrays.random import Purpose, generator
 from knoi.datasets import EndlessDigits, endless_digits
 from knoi.estimators import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.base import BaseCCA
-from knoi.exceptions import InputError
 from knoi.metrics import (
     RetrievalScores,
     component_correlations,
@@ -31,8 +30,6 @@ from knoi.report.images import data_uri
 from knoi.report.measure import RECALL_DEPTHS, correlation_data, recall_data
 
 N_COMPONENTS = 20
-# With fewer images a kernel method cannot have 20 components.
-MIN_SAMPLES = 500
 # Generating the images, then fitting and scoring four methods.
 N_STEPS = 9
 _N_EXAMPLES, _N_MATCHES = 8, 5
@@ -75,11 +72,6 @@ class DemoResult:
         return self.methods[0]
 
     @property
-    def best_kernel(self) -> MethodResult:
-        """The kernel method with the highest total correlation."""
-        return max(self.methods[1:], key=lambda method: method.fitted)
-
-    @property
     def best(self) -> MethodResult:
         """The method with the highest total correlation."""
         return max(self.methods, key=lambda method: method.fitted)
@@ -90,17 +82,8 @@ def run_demo(
 ) -> DemoResult:
     """Generate the digits, fit a linear and three kernel methods, score them on test images.
 
-    Parameters
-    ----------
-    samples : int
-        Training images, at least `MIN_SAMPLES`. A sixth as many, 200 to 5000, are test images.
-    seed : int
-        Fixes the digits, the features and the examples.
-    on_step : callable
-        Called with a description before each of `N_STEPS` steps.
+    `on_step` is called with a description before each of `N_STEPS` steps.
     """
-    if samples < MIN_SAMPLES:
-        raise InputError(f"samples={samples}: wanted at least {MIN_SAMPLES} training images.")
     started = time.perf_counter()
     n_test = min(5000, max(200, samples // 6))
     on_step(f"Making {samples:,} training and {n_test:,} test images")
@@ -248,6 +231,7 @@ def _examples(result: DemoResult) -> list[list[dict[str, Any]]]:
         caption = "✓ true" if correct else f"of a {labels[match]}"
         return {**tile(query, right[match], about + what, caption), "correct": correct}
 
+    best_kernel = max(result.methods[1:], key=lambda method: method.fitted)
     rows = []
     for i, query in enumerate(result.examples):
         label, hidden = labels[query], np.full_like(right[query], _HIDDEN)
@@ -256,7 +240,7 @@ def _examples(result: DemoResult) -> list[list[dict[str, Any]]]:
             tile(query, right[query], f"the whole {label}", "whole"),
         ]
         strips = [{"title": f"Given: a {label}", "tiles": given}]
-        for method in (result.linear, result.best_kernel):
+        for method in (result.linear, best_kernel):
             tiles = [found(method, query, k + 1, m) for k, m in enumerate(method.matches[i])]
             strips.append({"title": f"Found by {method.name}", "tiles": tiles})
         rows.append(strips)

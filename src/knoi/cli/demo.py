@@ -1,7 +1,6 @@
 """`knoi demo`: find the right half of a digit from its left half, without data or network."""
 
-import errno
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from knoi.demo import DemoResult
 
 EXAMPLES = examples("knoi demo", "knoi demo --samples 3000 --output quick-demo")
+_OUTPUT = "Where the report and the model are written."
 
 
 def demo(
-    output: Annotated[Path, option("DIR", "Where the report and the model are written.")] = Path(
-        "knoi-demo"
-    ),
+    output: Annotated[Path, option("DIR", _OUTPUT)] = Path("knoi-demo"),
+    # With fewer images a kernel method cannot have the 20 components of the demo.
     samples: Annotated[int, option("N", "Training images to generate.", min=500)] = 30_000,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -31,7 +30,14 @@ def demo(
     """Find the right half of a digit from its left half; needs no data and takes under a minute."""
     from knoi.demo import N_STEPS, demo_report, run_demo
 
-    _make_folder(output)  # before the work, in case nothing can be written there
+    try:  # before the work, in case nothing can be written there
+        output.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=output).close()
+    except OSError as error:
+        raise InputError(
+            f"Nothing can be written to {output} as a folder ({error.strerror}). "
+            "Give another one: --output DIR."
+        ) from error
     console = results(quiet)
     with show_steps(console, N_STEPS) as step:
         result = run_demo(samples, seed, on_step=step)
@@ -44,18 +50,6 @@ def demo(
     except MissingExtraError as error:
         say(console, f"Report: not written. {error}")
     _print_next_steps(console, result, model)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise InputError(
-            f"Nothing can be written to {folder} as a folder ({error.strerror}). "
-            "Give another one: --output DIR."
-        ) from error
 
 
 def _demo_table(result: "DemoResult") -> Table:

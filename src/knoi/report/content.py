@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from knoi import __version__
@@ -17,14 +18,13 @@ from knoi.arrays.backend import peak_memory
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.plotting import model_facts
+from knoi.estimators.plotting import describe_model
 from knoi.estimators.structure import in_sample_warning
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
 from knoi.report.images import Shape, check_image_shapes, make_sprite
 from knoi.report.measure import (
     LEVEL,
     MAX_COMPONENTS,
-    check_labels,
     choose_points,
     correlation_chart,
     label_data,
@@ -104,7 +104,7 @@ def model_report(
             "views of the held-out rows."
         )
     content = _gather(model, X, Y, test, labels, images, seed_from(random_state))
-    points, retrieval = content["points"].leading(MAX_COMPONENTS), content["retrieval"]
+    points, retrieval = content["points"].leading(), content["retrieval"]
     values = {
         "title": title or f"{content['method']} on {content['training'].n_available:,} paired rows",
         "subtitle": f"Canonical correlation analysis of two views. Report by knoi {__version__}.",
@@ -116,7 +116,7 @@ def model_report(
         "run_facts": _run_facts(model, content["curve"], facts or ()),
     }
     data = {
-        "rows": [int(row) for row in points.rows],
+        "rows": points.rows.tolist(),
         "labels": content["labels"],
         "variates": [pack_table(points.Zx), pack_table(points.Zy)],
         # The images themselves are in the style of the page.
@@ -141,8 +141,7 @@ def _gather(
 ) -> dict[str, Any]:
     """Evaluate the model on its training rows, and on `test` if given; `content` of the template.
 
-    "points" are the rows to look at one by one, held out if possible, with their "labels" and
-    "sprites". At most `MAX_COMPONENTS` components are shown one by one.
+    "points" are the rows to look at one by one, held out if possible.
     """
     with ExitStack() as opened:
         train = shown = opened.enter_context(PairSource.open(X, Y))
@@ -151,7 +150,13 @@ def _gather(
             shown = opened.enter_context(PairSource.open(*test))
             if shown.n_rows < 2:
                 raise InputError("test has 1 row: a correlation needs at least 2. Pass more rows.")
-        labels = check_labels(labels, shown.n_rows, "training" if test is None else "test")
+        labels = None if labels is None else np.asarray(labels)
+        if labels is not None and labels.shape != (shown.n_rows,):
+            which = "training" if test is None else "test"
+            raise InputError(
+                f"labels has shape {labels.shape}, but there are {shown.n_rows} {which} rows. Pass "
+                f"one label per {which} row, shape ({shown.n_rows},)."
+            )
         training = project_rows(model, train, seed)
         held_out = None if test is None else project_rows(model, shown, seed)
         points = choose_points(training if held_out is None else held_out, seed)
@@ -199,19 +204,11 @@ def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     facts.append(("training rows", f"{training.n_available:,}"))
     if held_out is not None:
         facts.append(("held-out rows", f"{held_out.n_available:,}"))
-    fitted = model_facts(model)
-    for name, view in fitted["views"].items():
-        kernel = "" if view["kernel"] is None else f" ({round_numbers(view['kernel'])})"
-        text = (
-            f"{view['columns']:,} columns → {view['features']:,} features{kernel} → "
-            f"{fitted['components']} components"
-        )
-        facts.append((f"view {name.upper()}", text))
+    shown = ("view X", "kernel X", "view Y", "kernel Y", "training")
+    facts += [(name, round_numbers(text)) for name, text in describe_model(model) if name in shown]
     defaults = dict(_parameters(type(model)()))
     changed = [f"{k}={v}" for k, v in _parameters(model) if v != defaults[k]]
     facts.append(("parameters", ", ".join(changed) or "defaults"))
-    if fitted["stopped"] is not None:
-        facts.append(("stopped", f"{fitted['stopped']}, after {fitted['samples_seen']:,} samples"))
     text = f"training {training.total_correlation():.4f}"
     if held_out is not None:
         text += f", held out {held_out.total_correlation():.4f}"

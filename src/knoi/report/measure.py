@@ -6,7 +6,7 @@ Functions named `..._data` return JSON for the scripts of the page.
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from knoi.arrays.random import Purpose, derived_seed, generator
 from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
-from knoi.exceptions import InputError
 from knoi.metrics import (
     component_correlations,
     cross_view_retrieval,
@@ -70,10 +69,9 @@ class ProjectedRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def leading(self, n_components: int) -> "ProjectedRows":
-        """Keep the first components only."""
-        Zx, Zy = self.Zx[:, :n_components], self.Zy[:, :n_components]
-        return ProjectedRows(self.rows, Zx, Zy, self.n_available)
+    def leading(self) -> "ProjectedRows":
+        """Keep the first `MAX_COMPONENTS` components."""
+        return replace(self, Zx=self.Zx[:, :MAX_COMPONENTS], Zy=self.Zy[:, :MAX_COMPONENTS])
 
     def total_correlation(self) -> float:
         """Return the sum of the correlations of all components."""
@@ -105,25 +103,17 @@ def choose_points(projected: ProjectedRows, seed: int) -> ProjectedRows:
         return projected
     drawn = generator(seed, Purpose.REPORT_POINTS).choice(len(projected), POINTS, replace=False)
     drawn.sort()
-    Zx, Zy = projected.Zx[drawn], projected.Zy[drawn]
-    return ProjectedRows(projected.rows[drawn], Zx, Zy, projected.n_available)
+    return replace(
+        projected, rows=projected.rows[drawn], Zx=projected.Zx[drawn], Zy=projected.Zy[drawn]
+    )
 
 
 def measure_correlations(
     training: ProjectedRows, held_out: ProjectedRows | None, seed: int
 ) -> dict[str, Any]:
-    """Correlate the leading components and run a permutation test.
-
-    Returns
-    -------
-    dict
-        "training" and "held_out" (or None), correlations of shape (L,); "evaluated", the held-out
-        ones if there are any; "test", the permutation test of the rows evaluated; "chance", (L,),
-        the absolute correlation that 95 % of random pairings stay below; "significant", (L,),
-        whether a component agrees more than random pairings do, meaningful for held-out rows.
-    """
-    train = training.leading(MAX_COMPONENTS)
-    shown = train if held_out is None else held_out.leading(MAX_COMPONENTS)
+    """Correlate the leading components, and test those of held-out rows if there are any."""
+    train = training.leading()
+    shown = train if held_out is None else held_out.leading()
     n, L = shown.Zx.shape
     effort = np.clip(_TEST_EFFORT / (n * L * L), _MIN_PERMUTATIONS, _MAX_PERMUTATIONS)
     test = permutation_test(shown.Zx, shown.Zy, int(effort), seed)
@@ -133,7 +123,7 @@ def measure_correlations(
         "held_out": None if held_out is None else evaluated,
         "evaluated": evaluated,
         "test": test,
-        "chance": test.null_quantiles[-1],
+        "chance": test.null_quantiles[-1],  # 95% of random pairings correlate less
         "significant": (test.corrected_p_values < LEVEL) & (evaluated > 0.0),
     }
 
@@ -166,7 +156,7 @@ def recall_data(
 
 
 def retrieval_data(points: ProjectedRows) -> dict[str, Any]:
-    """Search the nearest rows of the other view for each row, in both directions."""
+    """Find the nearest rows of the other view for each row, in both directions."""
     Zx, Zy = points.Zx, points.Zy
     n, L = Zx.shape
     # With one component every cosine is 1 or -1.
@@ -209,10 +199,7 @@ def learning_curve_data(model: BaseCCA) -> dict[str, Any] | None:
 def loadings_data(
     loadings: NDArray[Any], shape: Shape | None, names: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return loadings (d, L) as images if columns are pixels, else those of the strongest columns.
-
-    Loadings are correlations of the columns of a view with its variates.
-    """
+    """Return loadings (d, L) as images if columns are pixels, else of the strongest columns."""
     loadings = loadings[:, :MAX_COMPONENTS]
     d, L = loadings.shape
     if shape is not None:
@@ -234,19 +221,6 @@ def loadings_data(
     }
 
 
-def check_labels(labels: Any, n_rows: int, which: str) -> NDArray[Any] | None:
-    """Check that there is one label per row; `which` names the rows in the message."""
-    if labels is None:
-        return None
-    found = np.asarray(labels)
-    if found.shape != (n_rows,):
-        raise InputError(
-            f"labels has shape {found.shape}, but there are {n_rows} {which} rows. Pass one label "
-            f"per {which} row, shape ({n_rows},)."
-        )
-    return found
-
-
 def label_data(labels: NDArray[Any]) -> dict[str, Any]:
     """Return labels as numbers for a colour scale, or as categories."""
     if labels.dtype.kind in "iuf" and len(np.unique(labels)) > _MAX_DISTINCT_NUMBERS:
@@ -258,7 +232,7 @@ def label_data(labels: NDArray[Any]) -> dict[str, Any]:
         [shorten(text, 60) for text in texts], return_inverse=True, return_counts=True
     )
     try:  # numbers in numerical order
-        order = [int(k) for k in np.argsort(names.astype(np.float64), kind="stable")]
+        order = np.argsort(names.astype(np.float64), kind="stable").tolist()
     except ValueError:
         order = list(range(len(names)))
     if len(names) > MAX_CATEGORIES:
@@ -266,13 +240,13 @@ def label_data(labels: NDArray[Any]) -> dict[str, Any]:
         order = [k for k in order if k in frequent]
     group = np.full(len(names), len(order))
     group[order] = np.arange(len(order))
-    groups = [str(names[k]) for k in order]
+    groups = names[order].tolist()
     return {
         "kind": "category",
-        "names": [str(name) for name in names],
+        "names": names.tolist(),
         "codes": pack_table(codes[:, None], integers=True),
         "groups": groups if len(groups) == len(names) else [*groups, "other"],
-        "group_of": [int(k) for k in group],
+        "group_of": group.tolist(),
     }
 
 

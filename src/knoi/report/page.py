@@ -79,19 +79,10 @@ def require_report_extra() -> None:
 
 
 def pack_table(values: NDArray[Any], *, integers: bool = False) -> dict[str, Any]:
-    """Encode a table of finite numbers as 16-bit integers; `unpack` in `page.js` decodes it.
+    """Encode a table (n, m) of finite numbers as 16-bit integers; `unpack` in `page.js` decodes it.
 
-    Parameters
-    ----------
-    values : array of shape (n, m)
-    integers : bool
-        The values are integers up to 32767 and are kept exactly. Otherwise each column is stored
-        in units of 1/32767 of its largest absolute value, more than a screen can show.
-
-    Returns
-    -------
-    dict
-        "shape"; "units" of each column; "data", little-endian int16 in base64.
+    Columns are stored in units of 1/32767 of their largest absolute value, or with `integers` as
+    integers up to 32767, exactly.
     """
     values = np.asarray(values, dtype=np.float64)
     largest = np.abs(values).max(axis=0) if len(values) else np.zeros(values.shape[1])
