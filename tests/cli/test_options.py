@@ -37,7 +37,7 @@ def test_values(parse, values):
         (options.image_size, ["28", "0x3"]),
         (options.row_numbers, ["5-3", "-1"]),
         (options.held_out_size, ["1.5", "-1"]),
-        (options.pair_of(options.word), ["a:b:c", "a:"]),
+        (options.pair_of(str), ["a:b:c", "a:", " "]),
         (options.number_or("auto"), ["nan", "inf"]),
         (options.count, ["2.5", "0"]),
         (options.width_or_factor, ["0x", "x"]),
@@ -46,7 +46,7 @@ def test_values(parse, values):
 )
 def test_errors_say_what_is_wanted(parse, texts):
     for text in texts:
-        with pytest.raises(typer.BadParameter, match=r"[Ww]anted|Give"):
+        with pytest.raises(typer.BadParameter, match="wanted"):
             parse(text)
 
 
@@ -63,9 +63,3 @@ def test_auto_is_linear_for_the_linear_kernel_unless_other_options_need_knoi():
     assert options.resolve_method("auto", {"kernel": "linear", "seed": 0}) == "linear"
     assert options.resolve_method("auto", {"kernel": "linear", "epochs": 1}) == "knoi"
     assert options.resolve_method("fourier", {"kernel": "linear"}) == "fourier"
-
-
-def test_a_method_needs_one_entry(run, monkeypatch):
-    monkeypatch.setitem(options.METHODS, "deep", options.Method("LinearCCA", regs=(0.0, 1.0)))
-    assert run("fit X.npy Y.npy -o m.knoi --method deep -q").code == 0
-    assert "--method deep" in run("tune X.npy Y.npy -k 2 --method deep").out

@@ -69,7 +69,7 @@ USAGE_ERRORS = {
     "fit X.npy -o m.knoi": "Missing argument 'Y'",
     f"{FIT} --widht 3": "No such option: --widht (Possible options: --width)",
     "fti X.npy": "No such command 'fti'. Did you mean 'fit'?",
-    f"{FIT} --method knio": "'--method': there is no method 'knio'. ",
+    f"{FIT} --method knio": "'--method': 'knio': wanted auto, linear, kernel, ",
     f"{FIT} --method fourier --epochs 3": (
         "'--epochs': --method fourier has no --epochs; it is for knoi, dsgd."
     ),
@@ -80,9 +80,7 @@ USAGE_ERRORS = {
         "'--report': it is also the model file. Give another name."
     ),
     f"{FIT} --components 0": "'--components' / '-k': ",
-    "transform linear.knoi X.npy Y.npy --view y -o Z.npz": (
-        "'--view': 'y': wanted x or y, and y only with a single file."
-    ),
+    "transform linear.knoi X.npy Y.npy --view y -o Z.npz": "'--view': y is for a single file.",
     f"{RETRIEVE} 1 --from z": "'--from': 'z': wanted x or y.",
     f"{RETRIEVE} 1 --json --csv": "'--csv': choose one of --json and --csv.",
     "demo --samples 499": "'--samples': ",
@@ -131,7 +129,7 @@ ERRORS = {
     f"{FIT} --held-out 400": "--held-out: held_out is 400, of 400 rows. Pass",
     f"{FIT} -k 900 --quiet": "--components 900 with n_samples=400: CCA needs more rows",
     f"{FIT} --memory 1KB --quiet": "KNOI with rank",
-    "tune X.npy Y.npy --held-out 0": "--held-out 0: there must be pairs to score on.",
+    "tune X.npy Y.npy --held-out 0": "--held-out: held_out is 0.0, of 400 rows. Pass",
     f"{RETRIEVE} 3,200": "--rows has 200, but X has rows 0 to 199. Give rows in that range.",
 }
 

@@ -69,7 +69,7 @@ def test_labels_are_those_of_the_training_rows_without_test_pairs(run, error_lin
     assert run(f"{REPORT} --labels labels.txt").code == 0
     (call,) = reported
     assert call["labels"].tolist() == ["cat", "dog"] * 200
-    assert call["images"] is None
+    assert call["images"] == (None, None)
     np.save("few.npy", np.arange(3))
     for more, line in {
         "--labels none.npy": "--labels ('none.npy'): there is no file or folder 'none.npy'.",
@@ -79,8 +79,8 @@ def test_labels_are_those_of_the_training_rows_without_test_pairs(run, error_lin
         f"{TEST} --labels few.npy": (
             "--labels ('few.npy') has 3 labels, but X of --test has 200 rows. Give one label per"
         ),
-        "--images 2x3": "--images 2x3 is 6 pixels, but Y has 4 columns. Give height x width",
-        f"{IMAGES} --images 2x2": "--images was given 3 times. Give it once for both views, or",
+        "--images 2x3": "--images [(2, 3), (2, 3)]: Y has 4 columns, not 2 x 3 pixels. Pass a",
+        f"{IMAGES} --images 2x2": "--images [(2, 3), (2, 2), (2, 2)]: wanted a pair, ((height",
     }.items():
         assert error_line(1, f"{REPORT} {more}").startswith(line)
     assert len(reported) == 1

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from knoi.arrays.backend import Array
     from knoi.data.pairs import PairSource
     from knoi.data.source import ViewSource
@@ -34,10 +32,7 @@ def read_model_file(path: Path, *data: Path | None, usage: str) -> "ModelFile":
 
 
 def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "BaseCCA":
-    """Load a model as `read_model_file` does, and set its memory limit, threads and device.
-
-    Those it was fitted with do not apply: the machine can be another one.
-    """
+    """Load a model, and replace the memory limit, threads and device of the fit."""
     from knoi.estimators import from_model_file
 
     model = from_model_file(read_model_file(path, *data, usage=usage))
@@ -67,22 +62,19 @@ def open_test_pairs(
     return pairs
 
 
-def read_labels(path: Path, n_rows: int, of_what: str) -> "NDArray[Any]":
-    """Read one label per row of `of_what`, which has `n_rows` rows."""
-    from knoi.data.open import read_column
+def hold_out(
+    pairs: "PairSource", size: int | float, seed: int, command: int
+) -> tuple["PairSource", "PairSource"]:
+    """Split into training pairs and held-out pairs; each `command` draws others."""
+    from knoi.arrays.random import Purpose, derived_seed
 
-    labels = read_column(path, "--labels", n_rows)
-    if len(labels) != n_rows:
-        raise InputError(
-            f"--labels ('{path}') has {len(labels)} labels, but {of_what} has {n_rows} rows. Give "
-            "one label per row."
-        )
-    return labels
+    with prefix_errors("--held-out"):
+        return pairs.split(size, derived_seed(seed, Purpose.PARTS, command))
 
 
 @contextmanager
 def prefix_errors(option: str) -> Iterator[None]:
-    """Begin the messages of data errors raised in the `with` block with the name of an option."""
+    """Put the name of an option before the messages of data errors."""
     try:
         yield
     except (InputError, SourceNotFoundError, SourceFormatError) as error:
@@ -92,15 +84,13 @@ def prefix_errors(option: str) -> Iterator[None]:
 
 def check_columns(found: tuple[int, int], wanted: tuple[int, int]) -> None:
     """Check that two views have the columns the model was fitted to."""
-    if found == wanted:
-        return
-    message = (
-        f"X has {found[0]} columns and Y has {found[1]}, but the model was fitted to {wanted[0]} "
-        f"and {wanted[1]}"
-    )
-    if found[::-1] == wanted:
-        raise InputError(f"{message}: they are swapped. Give X first, then Y.")
-    raise InputError(f"{message}. Give files with the columns of the training data.")
+    if found != wanted:
+        swapped = ": they are swapped. Give X first, then Y."
+        hint = ". Give files with the columns of the training data."
+        raise InputError(
+            f"X has {found[0]} columns and Y has {found[1]}, but the model was fitted to "
+            f"{wanted[0]} and {wanted[1]}{swapped if found[::-1] == wanted else hint}"
+        )
 
 
 def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) -> None:
@@ -141,11 +131,7 @@ def _same_file(output: Path, locator: Path) -> bool:
 
 
 class ProgressSource:
-    """A `ViewSource` that calls `report` with the number of rows read in order so far.
-
-    Reads out of order, of a sample for instance, are not counted; nor are rows taken from memory
-    without being read. Closing it leaves the view open.
-    """
+    """A `ViewSource` that calls `report` with the number of rows read in order so far."""
 
     def __init__(self, source: "ViewSource", report: Callable[[int], None]) -> None:
         self.n_rows, self.n_cols, self.dtype = source.n_rows, source.n_cols, source.dtype

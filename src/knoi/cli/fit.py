@@ -16,9 +16,9 @@ from knoi.cli import options
 from knoi.cli.files import (
     ProgressSource,
     check_model_output,
+    hold_out,
     open_pairs,
     open_test_pairs,
-    prefix_errors,
 )
 from knoi.cli.output import (
     Interrupted,
@@ -104,21 +104,23 @@ def fit(
     pairs no longer improves; the scores printed are computed on other held-out pairs.
     """
     if resume and checkpoint is None:
-        raise typer.BadParameter(
-            "there is nothing to resume from. Add --checkpoint DIR, the directory of the run.",
-            param_hint="'--resume'",
+        raise options.usage_error(
+            "resume", "there is nothing to resume from. Add --checkpoint DIR, of the earlier run."
         )
-    for given, option in ((labels, "--labels"), (images, "--images"), (title, "--title")):
-        if given and report is None:
-            raise typer.BadParameter(
-                "it is for the report. Add --report report.html.", param_hint=f"'{option}'"
-            )
+    for name in ("labels", "images", "title"):
+        if context.params[name] and report is None:
+            raise options.usage_error(name, "it is for the report. Add --report report.html.")
     # The options of the estimator, from `components` to `device`, are taken from the context.
     chosen, others = options.estimator_options(context), dict(settings or ())
     method = options.resolve_method(method, chosen)
     model = options.make_model(method, chosen, others, verbose=not quiet)
     console = messages(quiet)
-    _check_outputs(output, report, (x, y, *(test or ()), labels))
+    inputs = (x, y, *(test or ()), labels)
+    check_model_output(output, "--output", inputs)
+    if report is not None:
+        check_report(report, "--report", inputs)
+        if os.path.realpath(report) == os.path.realpath(output):
+            raise options.usage_error("report", "it is also the model file. Give another name.")
     with ExitStack() as opened:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         test_pairs = open_test_pairs(test, pairs.n_cols, opened)
@@ -126,9 +128,9 @@ def fit(
         # With both, the pairs of --test are scored; those held out are only left out of the fit.
         scored = held_out_pairs if test_pairs is None else test_pairs
         if report is not None:
-            inputs = report_inputs(context, pairs, scored, held_out=test_pairs is None)
+            shown = report_inputs(context, pairs, scored, held_out=test_pairs is None)
         if components is None and "n_components" not in others:
-            model.set_params(n_components=options.default_components(pairs.n_cols))
+            model.set_params(n_components=min(options.MOST_COMPONENTS, *pairs.n_cols))
         seconds = _train(model, train, scored, method, context, console)
         if "verbose" in model.get_params(deep=False):
             model.set_params(verbose=None)  # how this run was shown is not part of the model
@@ -138,7 +140,7 @@ def fit(
             say(console, "Writing the report")
             facts = [("X", str(x)), ("Y", str(y)), ("model", str(output))]
             facts.append(("time to fit", clock(seconds)))
-            write_report(report, model, train, facts=facts, **inputs)
+            write_report(report, model, train, facts=facts, **shown)
     document = {
         "model": str(output),
         "report": None if report is None else str(report),
@@ -155,30 +157,16 @@ def fit(
         _print(document, results(quiet), context)
 
 
-def _check_outputs(output: Path, report: Path | None, inputs: tuple[Path | None, ...]) -> None:
-    check_model_output(output, "--output", inputs)
-    if report is None:
-        return
-    check_report(report, "--report", inputs)
-    if os.path.realpath(report) == os.path.realpath(output):
-        raise typer.BadParameter(
-            "it is also the model file. Give another name.", param_hint="'--report'"
-        )
-
-
 def _split(
     pairs: "PairSource", held_out: int | float | None, seed: int, test: "PairSource | None"
 ) -> tuple["PairSource", "PairSource | None"]:
     """Split into training pairs and held-out pairs."""
-    from knoi.arrays.random import FIT_SPLIT, Purpose, derived_seed
+    from knoi.arrays.random import FIT_SPLIT
 
     if held_out is None:
         few = pairs.n_rows < FEWEST_TO_SPLIT or test is not None
         held_out = 0 if few else min(int(HELD_OUT * pairs.n_rows), MOST_HELD_OUT)
-    if not held_out:
-        return pairs, None
-    with prefix_errors("--held-out"):
-        return pairs.split(held_out, derived_seed(seed, Purpose.PARTS, FIT_SPLIT))
+    return hold_out(pairs, held_out, seed, FIT_SPLIT) if held_out else (pairs, None)
 
 
 def _train(

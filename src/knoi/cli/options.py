@@ -45,6 +45,9 @@ METHODS = {
     "dsgd": Method("DoublyStochasticCCA", regs=(0.0,), minibatches=True),
 }
 
+# Components by default, unless a view has fewer columns.
+MOST_COMPONENTS = 10
+
 # Options that set a parameter of the estimator, and the name of that parameter.
 PARAMETERS = {
     "components": "n_components",
@@ -69,36 +72,20 @@ def estimator_options(context: typer.Context) -> dict[str, Any]:
     return {name: context.params[name] for name in PARAMETERS if name in context.params}
 
 
-def default_components(n_cols: tuple[int, int]) -> int:
-    """Return the number of components for two views of so many columns."""
-    return min(10, *n_cols)
-
-
-def method_name(name: str) -> str:
-    """Parse a method, or auto."""
-    if name not in ("auto", *METHODS):
-        raise typer.BadParameter(f"there is no method {name!r}. Choose auto, {', '.join(METHODS)}.")
-    return name
-
-
 def resolve_method(method: str, options: Mapping[str, Any]) -> str:
     """Resolve auto: KNOI, or linear for the linear kernel if linear CCA takes all the options."""
     if method != "auto":
         return method
+    given = {PARAMETERS[name] for name, value in options.items() if value is not None}
+    takes_all = given - {"kernel", "random_state"} <= {*_parameters("linear")}
     linear = options.get("kernel") in ("linear", ("linear", "linear"))
-    known = _parameters("linear")
-    given = {name for name, value in options.items() if value is not None} - {"kernel", "seed"}
-    return "linear" if linear and all(PARAMETERS[name] in known for name in given) else "knoi"
+    return "linear" if linear and takes_all else "knoi"
 
 
 def make_model(
     method: str, options: Mapping[str, Any], settings: Mapping[str, Any], verbose: bool = False
 ) -> "BaseCCA":
-    """Create the estimator of a method.
-
-    `options` are by the names in `PARAMETERS`, None where one was not given; `settings` are by the
-    names of the estimator; `verbose` is for estimators that have the parameter.
-    """
+    """Create the estimator of a method, from options (None if not given) and its own parameters."""
     import knoi
     from knoi.checks import one_per_view
     from knoi.kernels import resolve
@@ -114,19 +101,22 @@ def make_model(
             parameters[PARAMETERS[name]] = value
         elif name != "seed":  # it has a default, so it is given to every method
             takers = [other for other in METHODS if PARAMETERS[name] in _parameters(other)]
-            raise typer.BadParameter(
-                f"--method {method} has no --{name}; it is for {', '.join(takers)}.",
-                param_hint=f"'--{name}'",
+            raise usage_error(
+                name, f"--method {method} has no --{name}; it is for {', '.join(takers)}."
             )
     estimator = METHODS[method].estimator
     for name in settings:
         if name not in known:
-            raise typer.BadParameter(
-                f"{estimator} has no parameter {name!r}. It has: {', '.join(known)}.",
-                param_hint="'--set'",
+            raise usage_error(
+                "set", f"{estimator} has no parameter {name!r}. It has: {', '.join(known)}."
             )
     model: BaseCCA = getattr(knoi, estimator)(**{**parameters, **settings})
     return model
+
+
+def usage_error(option: str, message: str) -> typer.BadParameter:
+    """Return the error about an option, which exits with code 2."""
+    return typer.BadParameter(message, param_hint=f"'--{option}'")
 
 
 def _parameters(method: str) -> list[str]:
@@ -140,13 +130,17 @@ def _parameters(method: str) -> list[str]:
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
+def _invalid(text: str, wanted: str) -> typer.BadParameter:
+    return typer.BadParameter(f"{text!r}: wanted {wanted}.")
+
+
 def seconds(text: str) -> float:
     """Parse a duration: 90, 90s, 10m, 1h30m."""
     match = _DURATION.fullmatch(text.strip().lower())
-    parts = [0.0 if part is None else float(part) for part in match.groups()] if match else []
-    total = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=bool(parts)))
+    parts = match.groups() if match else ()
+    total = sum(float(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if not total:
-        raise typer.BadParameter(f"{text!r} is not a duration. Wanted e.g. 90s, 10m or 1h30m.")
+        raise _invalid(text, "a duration, e.g. 90s, 10m or 1h30m")
     return total
 
 
@@ -157,63 +151,49 @@ def memory_size(text: str) -> str:
     try:
         parse_bytes(text)
     except InputError:
-        raise typer.BadParameter(f"{text!r} is not a size. Wanted e.g. 500MB or 4GiB.") from None
+        raise _invalid(text, "a size, e.g. 500MB or 4GiB") from None
     return text
 
 
 def image_size(text: str) -> tuple[int, int]:
     """Parse HEIGHTxWIDTH."""
-    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-    if match is None or 0 in (int(match[1]), int(match[2])):
-        raise typer.BadParameter(f"{text!r} is not a size. Wanted height x width, e.g. 28x14.")
+    match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX×]\s*([1-9]\d*)\s*", text)
+    if match is None:
+        raise _invalid(text, "height x width, e.g. 28x14")
     return int(match[1]), int(match[2])
 
 
-def word(text: str) -> str:
-    """Parse a name."""
-    if not text.strip():
-        raise typer.BadParameter("it is empty. Give a name.")
-    return text.strip()
-
-
-def number_or(name: str) -> Callable[[str], Any]:
-    """Return the parser of a number >= 0, or of the one name that may replace it."""
-
-    def parse(text: str) -> Any:
-        return name if text.strip() == name else nonnegative(text, f"a number, or {name}")
-
-    return parse
-
-
-def nonnegative(text: str, wanted: str = "a number") -> float:
+def nonnegative(text: str, wanted: str) -> float:
     """Parse a finite number >= 0."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise typer.BadParameter(f"{text!r}: wanted {wanted}, at least 0.")
+        raise _invalid(text, f"{wanted}, at least 0")
     return number
+
+
+def number_or(name: str) -> Callable[[str], float | str]:
+    """Return the parser of a number >= 0, or of the one name that may replace it."""
+    return lambda text: name if text == name else nonnegative(text, f"a number, or {name}")
 
 
 def count(text: str) -> int:
     """Parse a whole number >= 1."""
     if not text.strip().isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"{text!r}: wanted a whole number, at least 1.")
+        raise _invalid(text, "a whole number, at least 1")
     return int(text)
 
 
-def pair_of(one: Callable[[str], Value]) -> Callable[[str], Any]:
+def pair_of(one: Callable[[str], Value]) -> Callable[[str], Value | tuple[Value, Value]]:
     """Return the parser of one value for both views, or of two as X:Y."""
 
-    def parse(text: str) -> Any:
-        parts = text.split(":")
-        if len(parts) > 2:
-            raise typer.BadParameter(
-                f"{text!r} has {len(parts)} parts. Wanted one value, or two as X:Y."
-            )
-        values = [one(part) for part in parts]
-        return values[0] if len(values) == 1 else (values[0], values[1])
+    def parse(text: str) -> Value | tuple[Value, Value]:
+        parts = [part.strip() for part in text.split(":")]
+        if len(parts) > 2 or "" in parts:
+            raise _invalid(text, "one value, or two as X:Y")
+        return one(parts[0]) if len(parts) == 1 else (one(parts[0]), one(parts[1]))
 
     return parse
 
@@ -228,26 +208,20 @@ def row_numbers(text: str) -> list[int]:
     rows: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
-            raise typer.BadParameter(
-                f"{part!r} is not a row number. Wanted numbers from 0 and ranges, e.g. 0,5,10-20."
-            )
-        first = int(match[1])
-        rows.extend(range(first, (first if match[2] is None else int(match[2])) + 1))
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not numbers:
+            raise _invalid(part, "row numbers from 0 and ranges, e.g. 0,5,10-20")
+        rows.extend(numbers)
     return list(dict.fromkeys(rows))
 
 
 def held_out_size(text: str) -> int | float:
     """Parse how much to hold out: a number of rows, or a fraction of them; 0 for none."""
-    number = nonnegative(text, "a fraction of the rows such as 0.1, or a number of rows")
-    if number < 1:
-        return number
-    if number != int(number):
-        raise typer.BadParameter(
-            f"{text!r}: wanted a fraction of the rows below 1, such as 0.1, or a whole number of "
-            "rows."
-        )
-    return int(number)
+    wanted = "a fraction of the rows below 1, such as 0.1, or a whole number of rows"
+    number = nonnegative(text, wanted)
+    if number >= 1 and number != int(number):
+        raise _invalid(text, wanted)
+    return number if number < 1 else int(number)
 
 
 @dataclass(frozen=True)
@@ -259,25 +233,23 @@ class Factor:
 
 def width_or_factor(text: str) -> float | Factor:
     """Parse a width: a number, a multiple of the median (0.5x), or median."""
-    stripped = text.strip()
-    if stripped == "median":
-        return Factor(1.0)
-    number = nonnegative(stripped.removesuffix("x"), "a number, or a multiple such as 0.5x")
+    text = "1x" if text == "median" else text
+    number = nonnegative(text.removesuffix("x"), "a number, or a multiple such as 0.5x")
     if number == 0:
-        raise typer.BadParameter(f"{text!r}: wanted a width above 0.")
-    return Factor(number) if stripped.endswith("x") else number
+        raise _invalid(text, "a width above 0")
+    return Factor(number) if text.endswith("x") else number
 
 
 def setting(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE, the value as JSON or as text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise typer.BadParameter(f"{text!r}: wanted NAME=VALUE, e.g. momentum=0.99.")
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or "=" not in text:
+        raise _invalid(text, "NAME=VALUE, e.g. momentum=0.99")
     try:
         parsed = json.loads(value)
     except ValueError:
-        parsed = None if value.strip().lower() == "none" else value.strip()
-    return name.strip(), tuple(parsed) if isinstance(parsed, list) else parsed
+        parsed = None if value.lower() == "none" else value
+    return name, tuple(parsed) if isinstance(parsed, list) else parsed
 
 
 def choice(*known: str) -> Callable[[str], str]:
@@ -285,7 +257,7 @@ def choice(*known: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in known:
-            raise typer.BadParameter(f"{text!r}: wanted {' or '.join(known)}.")
+            raise _invalid(text, f"{', '.join(known[:-1])} or {known[-1]}")
         return text
 
     return parse
@@ -303,6 +275,11 @@ def as_typed(value: Any) -> str:
 def option(metavar: str, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """Create an option that takes a value, shown as `metavar`; `text` is its help."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def view_option(text: str, *names: str) -> Any:
+    """Create an option that selects one of the views."""
+    return option("x|y", text, *names, parser=choice("x", "y"))
 
 
 # `main` reads it from the arguments themselves, since it must work even where parsing fails.
@@ -324,13 +301,13 @@ _TEST = "Two files of pairs that are not used for the fit, to score the model on
 Test = Annotated[tuple[Path, Path] | None, option("X_TEST Y_TEST", _TEST, "--test")]
 Seed = Annotated[int, option("N", "Makes the run repeatable.", min=0)]
 _METHODS = f"auto (knoi; linear for --kernel linear), {', '.join(METHODS)}."
-MethodName = Annotated[str, option("NAME", _METHODS, parser=method_name)]
+MethodName = Annotated[str, option("NAME", _METHODS, parser=choice("auto", *METHODS))]
 _COMPONENTS = "Dimensions to project to; by default 10, or the number of columns if smaller."
 Components = Annotated[int | None, option("N", _COMPONENTS, "--components", "-k", min=1)]
 
 _fitting = partial(option, panel="How to fit")
 _KERNEL = "rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y sets one per view."
-Kernel = Annotated[Any, _fitting("NAME", _KERNEL, parser=pair_of(word))]
+Kernel = Annotated[Any, _fitting("NAME", _KERNEL, parser=pair_of(str))]
 _RANK = "Features per view: more are more accurate, and slower."
 Rank = Annotated[int | None, _fitting("N", _RANK, min=1)]
 _WIDTH = "Length scale of the kernel: a number or median (the default); X:Y sets one per view."
@@ -341,7 +318,7 @@ _APPROXIMATION = (
     "Features that approximate the kernel: nystrom, fourier, random (chosen to suit the "
     "kernel), ..."
 )
-Approximation = Annotated[Any, _fitting("NAME", _APPROXIMATION, parser=pair_of(word))]
+Approximation = Annotated[Any, _fitting("NAME", _APPROXIMATION, parser=pair_of(str))]
 _LANDMARKS = "How nystrom features choose their landmarks: uniform, kmeans, leverage, ..."
 Landmarks = Annotated[str | None, _fitting("NAME", _LANDMARKS)]
 Epochs = Annotated[int | None, _fitting("N", "Passes over the data.", min=1)]

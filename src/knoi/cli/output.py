@@ -2,9 +2,7 @@
 
 import inspect
 import json
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -25,11 +23,7 @@ from rich.text import Text
 
 
 class Interrupted(Exception):  # noqa: N818
-    """A command was stopped: 130 is the exit code after Ctrl-C, 143 after SIGTERM.
-
-    Not an error, so `--debug` shows no traceback. The message says what was saved and how to
-    continue.
-    """
+    """A command was stopped. The message says what was saved and how to continue."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -89,31 +83,16 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
     return made
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document; NaN is written as null."""
-    sys.stdout.write(json.dumps(to_json(document), indent=2, allow_nan=False) + "\n")
-    sys.stdout.flush()
-
-
-def to_json(value: Any) -> Any:
-    """Convert a value for JSON: arrays to lists, NaN to null, other objects to text."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): to_json(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document: arrays as lists, NaN as null, other objects as text."""
+    text = json.dumps(document, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
+    finite = json.loads(text, parse_constant=lambda _: None)
+    print(json.dumps(finite, indent=2), flush=True)
 
 
 @contextmanager
 def show_steps(console: Console, n_steps: int) -> Iterator[Callable[[str], None]]:
-    """Show the progress of `n_steps` steps: a bar on a terminal, plain lines elsewhere.
-
-    Yields the function to call with the name of each step as it begins.
-    """
+    """Show steps, a bar on a terminal and lines elsewhere; call what it yields as each begins."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -140,10 +119,9 @@ def show_steps(console: Console, n_steps: int) -> Iterator[Callable[[str], None]
 def show_rows(
     console: Console, what: str, n_rows: int | None, then: str = ""
 ) -> Iterator[Callable[[int], None]]:
-    """Print `what`, then show how many rows are done: a bar with rate and time left on a terminal.
+    """Print `what`, and show how many rows are done; call what it yields with that number.
 
-    Yields the function to call with the number of rows done so far. `n_rows` is None if that will
-    not be known; `then` is shown while work continues after the last row.
+    `n_rows` is None if it is not known; `then` is shown while work continues after the last row.
     """
     say(console, what)
     columns = (SpinnerColumn(finished_text="⠿"), BarColumn(), _RowsLeft(then))
@@ -167,15 +145,12 @@ class _RowsLeft(ProgressColumn):
     def render(self, task: Task) -> Text:
         # rich's own clock stops with the last row, but what follows takes time, too.
         facts = [clock(monotonic() - self._began)]
-        done = task.total is None or task.completed >= task.total
         if task.total is not None:
             facts.append(f"{task.completed:,.0f} of {task.total:,.0f} rows")
-        if done and self._then:
+        if task.total is None or task.completed >= task.total:
             facts.append(self._then)
-        if not done and task.speed is not None:
-            facts.append(f"{task.speed:,.0f}/s")
-        if not done and task.time_remaining is not None:
-            facts.append(f"{clock(task.time_remaining)} left")
+        elif task.speed:
+            facts += [f"{task.speed:,.0f}/s", f"{clock(task.time_remaining or 0)} left"]
         return Text("  ".join(facts))
 
 

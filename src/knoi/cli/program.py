@@ -34,17 +34,9 @@ app = typer.Typer(
 )
 
 # These modules import nothing heavy at the top: `knoi --help` and completion load them all.
-for _command, _examples in (
-    (fit.fit, fit.EXAMPLES),
-    (transform.transform, transform.EXAMPLES),
-    (score.score, score.EXAMPLES),
-    (retrieve.retrieve, retrieve.EXAMPLES),
-    (tune.tune, tune.EXAMPLES),
-    (report.report, report.EXAMPLES),
-    (info.info, info.EXAMPLES),
-    (demo.demo, demo.EXAMPLES),
-):
-    app.command(help=paragraphs(_command.__doc__), epilog=_examples)(_command)
+for _module in (fit, transform, score, retrieve, tune, report, info, demo):
+    _command = getattr(_module, _module.__name__.rpartition(".")[2])
+    app.command(help=paragraphs(_command.__doc__), epilog=_module.EXAMPLES)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +96,7 @@ def _with_notes(error: BaseException) -> str:
 
 
 _OPTIONS = {parameter: f"--{option}" for option, parameter in PARAMETERS.items()}
-_OPTIONS |= {"n_permutations": "--permutations"}
+_OPTIONS |= {"n_permutations": "--permutations", "images": "--images"}
 # Names shared by the library and the command line can be ordinary words of a message.
 _RENAMED = [name for name, option in _OPTIONS.items() if option != f"--{name}"]
 

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knoi.cli import options
-from knoi.cli.files import (
-    check_columns,
-    check_output,
-    load_model,
-    open_pairs,
-    open_test_pairs,
-    read_labels,
-)
+from knoi.cli.files import check_columns, check_output, load_model, open_pairs, open_test_pairs
 from knoi.cli.output import examples, messages, results, say
 from knoi.exceptions import InputError
 
@@ -28,8 +21,6 @@ EXAMPLES = examples(
     "knoi report model.knoi X.npy Y.npy -o report.html --labels digits.npy --images 28x14",
 )
 USAGE = "knoi report MODEL X Y -o report.html"
-
-Size = tuple[int, int]
 
 
 def report(
@@ -90,17 +81,29 @@ def report_inputs(
     `held_out` means that `test` is part of `pairs`. Labels are those of `pairs` then, or if there
     is no `test`; otherwise those of `test`.
     """
+    from knoi.data.open import read_column
+    from knoi.report.images import check_image_shapes
+
     given, labels = context.params, None
     if given["labels"] is not None:
-        if test is None or held_out:
-            labels = read_labels(given["labels"], pairs.n_rows, "X")
-            labels = labels if test is None else labels[test.row_numbers()]
-        else:
-            labels = read_labels(given["labels"], test.n_rows, "X of --test")
+        whose, rows = ("X", pairs.n_rows)
+        if test is not None and not held_out:
+            whose, rows = ("X of --test", test.n_rows)
+        labels = read_column(given["labels"], "--labels", rows)
+        if len(labels) != rows:
+            raise InputError(
+                f"--labels ('{given['labels']}') has {len(labels)} labels, but {whose} has {rows} "
+                "rows. Give one label per row."
+            )
+        if test is not None and held_out:
+            labels = labels[test.row_numbers()]
+    images = given["images"] or None
+    if images is not None and len(images) == 1:
+        images = images * 2
     return {
         "test": None if test is None else test.views(),
         "labels": labels,
-        "images": _image_sizes(given["images"] or (), pairs.n_cols),
+        "images": check_image_shapes(images, pairs.n_cols),
         "command": options.command_line(context),
         "title": given["title"],
         "random_state": given["seed"],
@@ -116,20 +119,3 @@ def write_report(path: Path, model: "BaseCCA", train: "PairSource", **inputs: An
     except Exception as error:
         error.add_note("The model file is complete; only the report failed.")
         raise
-
-
-def _image_sizes(images: Sequence[Size], n_cols: tuple[int, int]) -> tuple[Size, Size] | None:
-    if not images:
-        return None
-    if len(images) > 2:
-        raise InputError(
-            f"--images was given {len(images)} times. Give it once for both views, or twice."
-        )
-    x, y = images[0], images[-1]
-    for name, (height, width), columns in zip("XY", (x, y), n_cols, strict=True):
-        if height * width != columns:
-            raise InputError(
-                f"--images {height}x{width} is {height * width} pixels, but {name} has {columns} "
-                "columns. Give height x width of a row's image; twice, if X and Y differ."
-            )
-    return x, y

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from knoi.cli import options
 from knoi.cli.files import check_columns, load_model
 from knoi.cli.output import examples, print_json, results, table
-from knoi.cli.transform import projected_pieces
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -34,12 +32,7 @@ def retrieve(
     y: options.ViewY,
     rows: Annotated[Any, options.option("ROWS", _ROWS, parser=options.row_numbers)],
     top: Annotated[int, options.option("N", "Matches per row.", min=1)] = 5,
-    source: Annotated[
-        str,
-        options.option(
-            "x|y", "The view the rows are from.", "--from", parser=options.choice("x", "y")
-        ),
-    ] = "x",
+    source: Annotated[str, options.view_option("The view the rows are from.", "--from")] = "x",
     similarity: Annotated[
         Any, options.option("NAME", "cosine, euclidean or dot.", parser=_SIMILARITY)
     ] = "cosine",
@@ -58,7 +51,7 @@ def retrieve(
     marked, and its rank among all rows is shown. Otherwise the other view is only searched.
     """
     if as_json and as_csv:
-        raise typer.BadParameter("choose one of --json and --csv.", param_hint="'--csv'")
+        raise options.usage_error("csv", "choose one of --json and --csv.")
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
     queries = _search(fitted, (x, y), rows, top, source, similarity)
     if as_json:
@@ -82,16 +75,17 @@ def _search(
 
     with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:
         check_columns((X.n_cols, Y.n_cols), (fitted.n_features_in_, fitted.n_features_y_))
-        queried, searched = ("X", "Y") if source == "x" else ("Y", "X")
-        ours, theirs = (X, Y) if source == "x" else (Y, X)
-        project = fitted.transform if source == "x" else fitted.transform_y
+        name, ours, theirs = ("X", X, Y) if source == "x" else ("Y", Y, X)
+        project, project_theirs = fitted.transform, fitted.transform_y
+        if source == "y":
+            project, project_theirs = project_theirs, project
         if max(rows) >= ours.n_rows:
             raise InputError(
-                f"--rows has {max(rows)}, but {queried} has rows 0 to {ours.n_rows - 1}. Give rows "
-                "in that range."
+                f"--rows has {max(rows)}, but {name} has rows 0 to {ours.n_rows - 1}. Give rows in "
+                "that range."
             )
-        queries = project(CheckedView(ours, queried).take(np.asarray(rows, dtype=np.int64)))
-        gallery = np.concatenate([Z for _, Z in projected_pieces(fitted, theirs, searched)])
+        queries = project(CheckedView(ours, name).take(np.asarray(rows, dtype=np.int64)))
+        gallery = project_theirs(theirs)
     indices, values = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
     ranks = [None] * len(rows)
     if ours.n_rows == theirs.n_rows:
@@ -109,7 +103,6 @@ def _search(
 
 
 def _write_csv(queries: list[dict[str, Any]]) -> None:
-    """Print one match per line."""
     lines = csv.writer(sys.stdout, lineterminator="\n")
     lines.writerow(["row", "place", "match", "similarity"])
     for query in queries:
@@ -118,7 +111,6 @@ def _write_csv(queries: list[dict[str, Any]]) -> None:
 
 
 def _table(queries: list[dict[str, Any]], source: str, similarity: str) -> Table:
-    """Return a table with one line per query, its partner marked."""
     paired = queries[0]["rank_of_partner"] is not None
     made = table(
         f"row of {source.upper()}",
@@ -129,13 +121,10 @@ def _table(queries: list[dict[str, Any]], source: str, similarity: str) -> Table
         caption="✓ the partner" if paired else None,
     )
     for query in queries:
-        rank = [Text(f"{query['rank_of_partner']:,.10g}", style="dim")] if paired else []
-        found = (match["row"] for match in query["matches"])
-        cells = [
-            Text(f"{row} ✓", style="bold green")
-            if paired and row == query["row"]
-            else Text(str(row))
-            for row in found
-        ]
-        made.add_row(Text(str(query["row"])), *rank, *cells)
+        found = [match["row"] for match in query["matches"]]
+        cells = [str(row) for row in found]
+        if paired:
+            cells = [f"[bold green]{i} ✓" if i == query["row"] else str(i) for i in found]
+            cells.insert(0, f"[dim]{query['rank_of_partner']:,.10g}")
+        made.add_row(str(query["row"]), *cells)
     return made

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from knoi.cli import options
 from knoi.cli.files import check_columns, check_output, load_model, open_pairs
-from knoi.cli.options import Debug, Device, Jobs, Memory, Model, Quiet, ViewX, option
 from knoi.cli.output import examples, messages, results, say, show_rows
 from knoi.exceptions import InputError
 from knoi.fileio import atomic_write
@@ -41,22 +41,20 @@ Projections = Mapping[str, tuple[int, Pieces]]
 
 
 def transform(
-    model: Model,
-    x: ViewX,
-    output: Annotated[list[Path], option("FILE", _OUTPUT, "--output", "-o")],
+    model: options.Model,
+    x: options.ViewX,
+    output: Annotated[list[Path], options.option("FILE", _OUTPUT, "--output", "-o")],
     y: Annotated[Path | None, typer.Argument(metavar="Y", help="The other view.")] = None,
-    view: Annotated[str, option("x|y", "Which view a single file holds.")] = "x",
-    memory: Memory = None,
-    jobs: Jobs = None,
-    device: Device = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    view: Annotated[str, options.view_option("Which view a single file holds.")] = "x",
+    memory: options.Memory = None,
+    jobs: options.Jobs = None,
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
 ) -> None:
     """Project rows of files to the model's components, piece by piece, and write them to files."""
-    if view not in ("x", "y") or (view == "y" and y is not None):
-        raise typer.BadParameter(
-            f"{view!r}: wanted x or y, and y only with a single file.", param_hint="'--view'"
-        )
+    if view == "y" and y is not None:
+        raise options.usage_error("view", "y is for a single file. Leave it out.")
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
     names = ("Zx", "Zy") if y is not None else (f"Z{view}",)
     write = _writer(output, names, [model, x, y])
@@ -67,7 +65,7 @@ def transform(
         with show_rows(messages(quiet), what, rows) as show:
             projections, before = {}, 0
             for name, (side, source) in zip(names, views, strict=True):
-                pieces = _with_progress(projected_pieces(fitted, source, side), before, show)
+                pieces = _project(fitted, source, side, before, show)
                 projections[name] = source.n_rows, pieces
                 before += source.n_rows
             write(projections)
@@ -97,7 +95,9 @@ def _open_views(
     return [(side, source)]
 
 
-def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
+def _project(
+    model: "BaseCCA", view: "ViewSource", side: str, done: int, show: Callable[[int], None]
+) -> Pieces:
     """Project view "X" or "Y" piece by piece; errors name the row of the view."""
     from knoi.data.source import CheckedView
     from knoi.estimators.setup import check_domain
@@ -107,16 +107,11 @@ def projected_pieces(model: "BaseCCA", view: "ViewSource", side: str) -> Pieces:
     checked = CheckedView(view, side)
     rows = max(1, min(PIECE_ROWS, PIECE_BYTES // view.row_bytes))
     for start in range(0, view.n_rows, rows):
-        chunk = checked.read(start, min(start + rows, view.n_rows))
+        stop = min(start + rows, view.n_rows)
+        chunk = checked.read(start, stop)
         check_domain(side, projection.features.kernel, chunk, start)
         yield start, project(chunk)
-
-
-def _with_progress(pieces: Pieces, before: int, show: Callable[[int], None]) -> Pieces:
-    """Pass the pieces on, and the number of rows done, counted from `before`, to `show`."""
-    for start, Z in pieces:
-        yield start, Z
-        show(before + start + len(Z))
+        show(done + stop)
 
 
 def _writer(
@@ -151,7 +146,14 @@ def _writer(
         datasets = [name]  # the only one, or else a group of all
         if len(names) > 1 or not name.strip("/"):
             datasets = [f"{name.rstrip('/')}/{one}" for one in names]
-        _check_datasets_free(h5py, path, datasets)
+        if path.exists():
+            with h5py.File(path, "r") as file:
+                taken = [dataset for dataset in datasets if dataset in file]
+            if taken:
+                raise InputError(
+                    f"--output {path}:{taken[0]} exists already, and a dataset is not overwritten. "
+                    "Give another name."
+                )
         return partial(_write_hdf5, h5py, path, datasets)
     shown = " ".join(map(str, outputs))
     raise InputError(
@@ -195,38 +197,18 @@ def _stream_npy(file: IO[bytes], n_rows: int, pieces: Pieces) -> None:
         file.write(np.ascontiguousarray(Z).data)
 
 
-def _check_datasets_free(h5py: Any, path: Path, datasets: list[str]) -> None:
-    """Check that no dataset is overwritten: the file may hold other people's work."""
-    if not path.exists():
-        return
-    with h5py.File(path, "r") as file:
-        for dataset in datasets:
-            if dataset in file:
-                raise InputError(
-                    f"--output {path}:{dataset} exists already, and a dataset is not overwritten. "
-                    "Give another name."
-                )
-
-
 def _write_hdf5(h5py: Any, path: Path, datasets: list[str], projections: Projections) -> None:
-    if not path.exists():
-        with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
-            _fill(file, datasets, projections)
-        return
-    # An existing file is added to; an incomplete dataset is removed again.
-    with h5py.File(path, "r+") as file:
+    """Write a new file, or add to an existing one: that is not replaced, so clean up on failure."""
+    with ExitStack() as stack:
+        target = path if path.exists() else stack.enter_context(atomic_write(path))
+        file = stack.enter_context(h5py.File(target, "a"))
         try:
-            _fill(file, datasets, projections)
+            for name, (n_rows, pieces) in zip(datasets, projections.values(), strict=True):
+                for start, Z in pieces:
+                    if start == 0:
+                        dataset = file.create_dataset(name, (n_rows, Z.shape[1]), Z.dtype)
+                    dataset[start : start + len(Z)] = Z
         except BaseException:
-            for dataset in datasets:
-                if dataset in file:
-                    del file[dataset]
+            for name in datasets:
+                file.pop(name, None)
             raise
-
-
-def _fill(file: Any, datasets: list[str], projections: Projections) -> None:
-    for name, (n_rows, pieces) in zip(datasets, projections.values(), strict=True):
-        for start, Z in pieces:
-            if start == 0:
-                dataset = file.create_dataset(name, shape=(n_rows, Z.shape[1]), dtype=Z.dtype)
-            dataset[start : start + len(Z)] = Z

@@ -1,5 +1,6 @@
 """`knoi tune`: a grid search over width, regularisation and rank, on a subset of the pairs."""
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, product
@@ -9,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from knoi.cli import options
-from knoi.cli.files import check_output, open_pairs, prefix_errors
+from knoi.cli.files import check_output, hold_out, open_pairs
 from knoi.cli.output import (
     Interrupted,
     examples,
@@ -45,6 +45,7 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 # "width_factor", the width as a multiple of the median; "total_correlation" and
 # "total_correlation_refit" of the held-out pairs, None if it did not fit into memory; "error".
 GRID = ("rank", "width", "reg")
+TOTALS = ("total_correlation", "total_correlation_refit")
 Trial = dict[str, Any]
 
 _RANKS = "Features per view, e.g. 1000,2000,4000; by default the method's default."
@@ -94,7 +95,7 @@ def tune(
     correlation of held-out pairs. The last line printed is the command that fits the best
     combination to all pairs. Larger ranks are nearly always better; the table shows by how much.
     """
-    from knoi.arrays.random import TUNING_SUBSET, Purpose, derived_seed
+    from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
     from knoi.data.pairs import PairSource
 
     # The options of the estimator, from `components` to `device`, are taken from the context.
@@ -107,7 +108,7 @@ def tune(
         _check_plot(plot, (x, y))
     with open_pairs(x, y, USAGE) as pairs:
         if components is None and "n_components" not in others:
-            chosen["components"] = options.default_components(pairs.n_cols)
+            chosen["components"] = min(options.MOST_COMPONENTS, *pairs.n_cols)
         sample = pairs.sample(subset, derived_seed(seed, Purpose.PARTS, TUNING_SUBSET))
     trials: list[Trial] = []
 
@@ -127,14 +128,13 @@ def tune(
         }
 
     with PairSource.open(*sample) as pairs:
-        train, test = _split(pairs, held_out, seed)
+        if held_out is None:
+            held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
+        train, test = hold_out(pairs, held_out, seed, TUNING_SPLIT)
         points = _points(grid, make({}).get_params(deep=False), method, train, seed)
         console = messages(quiet)
-        say(
-            console,
-            f"{len(points)} fits of {method} to {train.n_rows:,} pairs, scored on "
-            f"{test.n_rows:,} others",
-        )
+        what = f"{len(points)} fits of {method} to {train.n_rows:,} pairs"
+        say(console, f"{what}, scored on {test.n_rows:,} others")
         try:
             with show_steps(console, len(points)) as step:
                 for _, group in groupby(points, key=lambda point: {**point, "reg": None}):
@@ -155,18 +155,16 @@ def tune(
         _print_results(found, plot, quiet)
 
 
-def _score(trial: Trial) -> float:
-    """Return the total correlation of the held-out pairs, by which trials are compared."""
-    return float("-inf") if trial["error"] is not None else float(trial["total_correlation"])
+def _score(trial: Trial) -> Any:
+    """Return the total correlation by which trials are compared."""
+    return -math.inf if trial["error"] is not None else trial["total_correlation"]
 
 
 def _values(trial: Trial) -> dict[str, Any]:
-    """Return the combination itself."""
     return {name: trial[name] for name in GRID if name in trial}
 
 
 def _format(trial: Trial, name: str) -> str:
-    """Format one value of the combination for the screen."""
     text = options.as_typed(trial[name])
     factor = trial.get("width_factor") if name == "width" else None
     return f"{text} ({factor:g}x)" if factor else text
@@ -184,20 +182,6 @@ def _fit_command(
     for name, value in settings.items():
         arguments += ["--set", f"{name}={'none' if value is None else value}"]
     return shlex.join(arguments)
-
-
-def _split(
-    pairs: "PairSource", held_out: int | float | None, seed: int
-) -> tuple["PairSource", "PairSource"]:
-    """Split into pairs to fit to and pairs to score on."""
-    from knoi.arrays.random import TUNING_SPLIT, Purpose, derived_seed
-
-    if held_out is None:
-        held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
-    if not held_out:
-        raise InputError("--held-out 0: there must be pairs to score on. Give e.g. 0.2.")
-    with prefix_errors("--held-out"):
-        return pairs.split(held_out, derived_seed(seed, Purpose.PARTS, TUNING_SPLIT))
 
 
 def _points(
@@ -274,14 +258,8 @@ def _fit_group(
             model, error = None, str(raised)
         seconds = perf_counter() - began
         evaluation = {} if model is None else evaluate(model, *test.views())
-        totals = ("total_correlation", "total_correlation_refit")
-        yield {
-            "width_factor": None,
-            **point,
-            **{name: evaluation.get(name) for name in totals},
-            "seconds": seconds,
-            "error": error,
-        }
+        totals = {name: evaluation.get(name) for name in TOTALS}
+        yield {"width_factor": None, **point, **totals, "seconds": seconds, "error": error}
 
 
 def _print_results(found: dict[str, Any], plot: Path | None, quiet: bool) -> None:
@@ -301,18 +279,13 @@ def _table(found: dict[str, Any]) -> Table:
         if trial["error"] is not None:
             cells += ["out of memory", "-", "-"]
         else:
-            cells += [
-                f"{trial[key]:.3f}" for key in ("total_correlation", "total_correlation_refit")
-            ]
-            cells.append(f"{trial['seconds']:.1f}")
-        best = trial is found["best"]
-        style = "bold" if best else ""
-        made.add_row("best" if best else "", *(Text(cell) for cell in cells), style=style)
+            cells += [*(f"{trial[name]:.3f}" for name in TOTALS), f"{trial['seconds']:.1f}"]
+        mark, style = ("best", "bold") if trial is found["best"] else ("", "")
+        made.add_row(mark, *cells, style=style)
     return made
 
 
 def _check_plot(path: Path, inputs: Sequence[Path]) -> None:
-    """Check that the plot can be drawn and written, before anything is computed."""
     from knoi.exceptions import require
 
     check_output(path, "--plot", inputs)
@@ -336,16 +309,16 @@ def _write_plot(path: Path, found: dict[str, Any]) -> None:
     others = [name for name in values if name != axis and len(values[name]) > 1]
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    lines: dict[str, list[Trial]] = {}
+    lines: dict[str, list[tuple[int, float]]] = {}
     for trial in done:
         name = ", ".join(f"{other} {_format(trial, other)}" for other in others)
-        lines.setdefault(name, []).append(trial)
-    for name, line in lines.items():
-        places = [values[axis].index(_format(trial, axis)) for trial in line]
-        axes.plot(places, [_score(trial) for trial in line], marker="o", label=name or None)
+        place = values[axis].index(_format(trial, axis))
+        lines.setdefault(name, []).append((place, _score(trial)))
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name or None)
     axes.set_xticks(range(len(values[axis])), values[axis])
-    axes.set_xlabel(axis)
-    axes.set_ylabel(f"total correlation of held-out pairs, of {found['components']}")
+    total = f"total correlation of held-out pairs, of {found['components']}"
+    axes.set(xlabel=axis, ylabel=total)
     axes.grid(alpha=0.3)
     if len(lines) > 1:
         axes.legend(fontsize="small")

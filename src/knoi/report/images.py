@@ -81,25 +81,22 @@ def _to_uint8(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 def check_image_shapes(images: Any, n_cols: tuple[int, int]) -> tuple[Shape | None, Shape | None]:
     """Check `images` of `model_report`; return (height, width) or None for each view."""
-    shapes = (None, None) if images is None else images
-    wanted = (
-        f"images={images!r}: wanted a pair, ((height, width) of X, (height, width) of Y), with "
-        "None for a view whose rows are not images."
-    )
-    if not isinstance(shapes, list | tuple) or len(shapes) != 2:
-        raise InputTypeError(wanted)
-    checked: list[Shape | None] = []
-    for shape, columns, name in zip(shapes, n_cols, "XY", strict=True):
-        if shape is None:
-            checked.append(None)
-            continue
-        if not isinstance(shape, list | tuple) or len(shape) != 2:
-            raise InputTypeError(wanted)
-        height, width = (int(size) for size in shape)
-        if min(height, width) < 1 or height * width != columns:
+    if images is None:
+        return None, None
+
+    def is_pair(value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) == 2
+
+    if not is_pair(images) or not all(shape is None or is_pair(shape) for shape in images):
+        raise InputTypeError(
+            f"images={images!r}: wanted a pair, ((height, width) of X, (height, width) of Y), with "
+            "None for a view whose rows are not images."
+        )
+    x, y = (shape and (int(shape[0]), int(shape[1])) for shape in images)
+    for name, shape, columns in zip("XY", (x, y), n_cols, strict=True):
+        if shape is not None and (min(shape) < 1 or math.prod(shape) != columns):
             raise InputError(
-                f"images: {name} has {columns} columns, not {height} x {width} pixels. Pass a "
-                f"height and a width whose product is {columns}, or None."
+                f"images={images!r}: {name} has {columns} columns, not {shape[0]} x {shape[1]} "
+                f"pixels. Pass a height and a width of product {columns}; X and Y may differ."
             )
-        checked.append((height, width))
-    return checked[0], checked[1]
+    return x, y
