@@ -1,5 +1,6 @@
 """`knoi demo` from end to end."""
 
+import os
 import re
 import signal
 import subprocess
@@ -125,14 +126,7 @@ def test_quiet_prints_nothing_and_loads_no_other_extra(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def test_an_interrupted_demo_says_so_and_writes_nothing(tmp_path):
-    code = "import sys; from knoi.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "demo", "--samples", "4000", "--output", str(tmp_path)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as program:
-        while "Fitting FourierCCA" not in program.stdout.readline():
-            assert program.poll() is None
-        program.send_signal(signal.SIGINT)
-        _, errors = program.communicate(timeout=120)
-    assert (program.returncode, errors) == (130, "knoi: interrupted.\n")
-    assert list(tmp_path.iterdir()) == []
+def test_an_interrupted_demo_says_so_and_writes_nothing(error_line, monkeypatch):
+    monkeypatch.setattr("knoi.demo.run_demo", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    assert error_line(130, "demo --output made") == "interrupted."
+    assert os.listdir("made") == []

@@ -58,8 +58,9 @@ def unpack(packed):
     return steps * np.array(packed["units"])
 
 
-def decode_png(data):
-    """The pixels of a grayscale PNG file."""
+def decode_png(uri):
+    """The pixels of a grayscale PNG file in a data URI."""
+    data = base64.b64decode(uri.removeprefix("data:image/png;base64,"))
     with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
         assert image.mode == "L"
         return np.asarray(image)

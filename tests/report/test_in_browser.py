@@ -7,7 +7,7 @@ import pytest
 from knoi import LinearCCA
 from knoi.demo import demo_report, run_demo
 from knoi.report import model_report
-from tests.report.reading import page_data, unpack
+from tests.report.reading import unpack
 
 PLOTS = ("correlations", "curve", "scatter", "recall", "loadings-X", "loadings-Y")
 
@@ -19,14 +19,10 @@ PHONE = {"viewport": {"width": 375, "height": 700}, "color_scheme": "dark", "has
 
 @pytest.fixture(scope="module")
 def problems():
-    """Console messages, errors, dialogs, and requests for anything but the page."""
-    return []
-
-
-@pytest.fixture(autouse=True)
-def no_problems(problems):
-    yield
-    assert problems == []
+    """Console messages, errors, dialogs, and requests for anything but the page: none."""
+    found = []
+    yield found
+    assert found == []
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +133,8 @@ def test_every_choice_changes_its_plot(page):
 
 
 def test_a_chosen_row_shows_its_nearest(page, digits_report):
-    data = page_data(digits_report.html())
-    rows = data["rows"]
-    nearest = [unpack(matches).astype(int) for matches in data["retrieval"]["matches"]]
+    rows = digits_report.data["rows"]
+    nearest = [unpack(one).astype(int) for one in digits_report.data["retrieval"]["matches"]]
     expected = [[[rows[k] for k in row] for row in one] for one in nearest]
     go_to(page, 5)
     assert matches(page) == expected[0][5]
@@ -162,7 +157,7 @@ def test_a_chosen_row_shows_its_nearest(page, digits_report):
 
 
 def test_matches_are_marked_in_words(page, digits_report, digits):
-    data = page_data(digits_report.html())
+    data = digits_report.data
     ranks = unpack(data["retrieval"]["ranks"][0])[:, 0] / 2
     index = int(np.flatnonzero((ranks > 1) & (ranks <= 10))[0])
     page.check("input[name=direction][value='0']", force=True)

@@ -95,6 +95,8 @@ def check_columns(found: tuple[int, int], wanted: tuple[int, int]) -> None:
 
 def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) -> None:
     """Check that a file can be written, and is not one of the inputs."""
+    from knoi.data.open import split_path
+
     if path.is_dir():
         raise InputError(f"{option} {path} is a folder. Add a file name to it.")
     folder = path.parent
@@ -102,8 +104,9 @@ def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) ->
         raise InputError(f"{option} {path}: there is no folder {folder}. Create it first.")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise InputError(f"{option} {path} cannot be written to. Choose another place.")
-    for given in inputs:
-        if given is not None and _same_file(path, given):
+    for given in filter(None, inputs):
+        source, _ = split_path(os.fspath(given))
+        if source.exists() and path.exists() and os.path.samefile(source, path):
             raise InputError(
                 f"{option} {path} is also an input, which it would overwrite. Give another name."
             )
@@ -121,13 +124,6 @@ def check_model_output(path: Path, option: str, inputs: Sequence[Path | None]) -
             f"{option} {path} exists and is not a model file, so it is not overwritten. Give "
             "another name, or remove it."
         )
-
-
-def _same_file(output: Path, locator: Path) -> bool:
-    from knoi.data.open import split_path
-
-    path, _ = split_path(os.fspath(locator))
-    return path.exists() and output.exists() and os.path.samefile(path, output)
 
 
 class ProgressSource:

@@ -103,6 +103,8 @@ def fit(
     Files of any size are streamed. By default KNOI learns a kernel CCA until the score on held-out
     pairs no longer improves; the scores printed are computed on other held-out pairs.
     """
+    from knoi.arrays.random import FIT_SPLIT
+
     if resume and checkpoint is None:
         raise options.usage_error(
             "resume", "there is nothing to resume from. Add --checkpoint DIR, of the earlier run."
@@ -124,9 +126,12 @@ def fit(
     with ExitStack() as opened:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         test_pairs = open_test_pairs(test, pairs.n_cols, opened)
-        train, held_out_pairs = _split(pairs, held_out, seed, test_pairs)
+        if held_out is None:
+            few = pairs.n_rows < FEWEST_TO_SPLIT or test_pairs is not None
+            held_out = 0 if few else min(int(HELD_OUT * pairs.n_rows), MOST_HELD_OUT)
+        train, rest = hold_out(pairs, held_out, seed, FIT_SPLIT) if held_out else (pairs, None)
         # With both, the pairs of --test are scored; those held out are only left out of the fit.
-        scored = held_out_pairs if test_pairs is None else test_pairs
+        scored = rest if test_pairs is None else test_pairs
         if report is not None:
             shown = report_inputs(context, pairs, scored, held_out=test_pairs is None)
         if components is None and "n_components" not in others:
@@ -155,18 +160,6 @@ def fit(
         print_json(document)
     else:
         _print(document, results(quiet), context)
-
-
-def _split(
-    pairs: "PairSource", held_out: int | float | None, seed: int, test: "PairSource | None"
-) -> tuple["PairSource", "PairSource | None"]:
-    """Split into training pairs and held-out pairs."""
-    from knoi.arrays.random import FIT_SPLIT
-
-    if held_out is None:
-        few = pairs.n_rows < FEWEST_TO_SPLIT or test is not None
-        held_out = 0 if few else min(int(HELD_OUT * pairs.n_rows), MOST_HELD_OUT)
-    return hold_out(pairs, held_out, seed, FIT_SPLIT) if held_out else (pairs, None)
 
 
 def _train(

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,9 +77,8 @@ def _search(
     with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:
         check_columns((X.n_cols, Y.n_cols), (fitted.n_features_in_, fitted.n_features_y_))
         name, ours, theirs = ("X", X, Y) if source == "x" else ("Y", Y, X)
-        project, project_theirs = fitted.transform, fitted.transform_y
-        if source == "y":
-            project, project_theirs = project_theirs, project
+        projections: list[Callable[[Any], Any]] = [fitted.transform, fitted.transform_y]
+        project, project_theirs = projections if source == "x" else projections[::-1]
         if max(rows) >= ours.n_rows:
             raise InputError(
                 f"--rows has {max(rows)}, but {name} has rows 0 to {ours.n_rows - 1}. Give rows in "

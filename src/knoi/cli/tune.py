@@ -1,5 +1,6 @@
 """`knoi tune`: a grid search over width, regularisation and rank, on a subset of the pairs."""
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -180,7 +181,7 @@ def _fit_command(
             continue
         arguments += [f"--{name}", f"{value:g}s" if name == "time" else options.as_typed(value)]
     for name, value in settings.items():
-        arguments += ["--set", f"{name}={'none' if value is None else value}"]
+        arguments += ["--set", f"{name}={json.dumps(value)}"]
     return shlex.join(arguments)
 
 

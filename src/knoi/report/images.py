@@ -20,22 +20,18 @@ _MAX_PIXELS = 2_000_000
 
 
 def data_uri(image: NDArray[Any]) -> str:
-    """Encode a grayscale image, uint8 of shape (height, width), as a data URI."""
-    return "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii")
-
-
-def png(image: NDArray[Any]) -> bytes:
-    """Encode a grayscale image, uint8 of shape (height, width), as PNG. 0 is black."""
+    """Encode a grayscale image, uint8 (height, width) with 0 black, as a PNG in a data URI."""
     height, width = image.shape
     header = struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)  # 8 bits, grayscale
     # Each row starts with the number of its filter: 0, none.
     rows = np.zeros((height, width + 1), np.uint8)
     rows[:, 1:] = image
     chunks = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
     )
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def make_sprite(chunks: Iterable[Any], shape: Shape, n_images: int) -> dict[str, Any]:
