@@ -63,3 +63,4 @@ def test_auto_is_linear_for_the_linear_kernel_unless_other_options_need_knoi():
     assert options.resolve_method("auto", {"kernel": "linear", "seed": 0}) == "linear"
     assert options.resolve_method("auto", {"kernel": "linear", "epochs": 1}) == "knoi"
     assert options.resolve_method("fourier", {"kernel": "linear"}) == "fourier"
+    assert options.make_model("linear", {"kernel": ("linear", "linear")}, {}).reg == 0.0

@@ -47,6 +47,8 @@ METHODS = {
 
 # Components by default, unless a view has fewer columns.
 MOST_COMPONENTS = 10
+# Values of `--kernel` that linear CCA ignores.
+_LINEAR = ("linear", ("linear", "linear"))
 
 # Options that set a parameter of the estimator, and the name of that parameter.
 PARAMETERS = {
@@ -78,8 +80,7 @@ def resolve_method(method: str, options: Mapping[str, Any]) -> str:
         return method
     given = {PARAMETERS[name] for name, value in options.items() if value is not None}
     takes_all = given - {"kernel", "random_state"} <= {*_parameters("linear")}
-    linear = options.get("kernel") in ("linear", ("linear", "linear"))
-    return "linear" if linear and takes_all else "knoi"
+    return "linear" if options.get("kernel") in _LINEAR and takes_all else "knoi"
 
 
 def make_model(
@@ -95,7 +96,7 @@ def make_model(
         one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
     parameters: dict[str, Any] = {"verbose": verbose} if "verbose" in known else {}
     for name, value in options.items():
-        if value is None or (method == "linear" and (name, value) == ("kernel", "linear")):
+        if value is None or ((method, name) == ("linear", "kernel") and value in _LINEAR):
             continue
         if PARAMETERS[name] in known:
             parameters[PARAMETERS[name]] = value
