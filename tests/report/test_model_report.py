@@ -43,9 +43,10 @@ def test_every_estimator_has_a_report(related):
 def test_everything_that_was_passed_is_shown(digits_report):
     page = ParsedPage(digits_report.html())
     assert [text for text in page.texts if text in SECTIONS] == SECTIONS
-    assert {"knoi fit left.npy right.npy", "3 s", "600", "300", "training time"} <= set(page.texts)
+    assert {"knoi fit left.npy right.npy", "3 s", "600", "300"} <= set(page.texts)
     for text in ("n_components=4", "rank=80", "128 columns → 80 features", "plotly "):
         assert text in page.text
+    assert re.search(r"training 1,\d+ samples in [\d.]+ s, stopped by: epochs", page.text)
 
 
 def test_numbers_are_those_of_the_metrics(related):

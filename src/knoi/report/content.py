@@ -113,7 +113,7 @@ def model_report(
         "model_facts": _describe_model(model, content),
         "parameters": _parameters(model),
         "code": _python_code(model) if command is None else command,
-        "run_facts": _run_facts(model, content["curve"], facts or ()),
+        "run_facts": _run_facts(model, facts or ()),
     }
     data = {
         "rows": points.rows.tolist(),
@@ -220,15 +220,13 @@ def _parameters(model: BaseCCA) -> list[Fact]:
     return [(name, round_numbers(repr(value))) for name, value in params.items()]
 
 
-def _run_facts(model: BaseCCA, curve: dict[str, Any] | None, given: Iterable[Fact]) -> list[Fact]:
+def _run_facts(model: BaseCCA, given: Iterable[Fact]) -> list[Fact]:
     """What is needed to assess and repeat the run. Given facts come first and take precedence."""
     facts = {}
     params = model.get_params(deep=False)
     if "random_state" in params:
         seed = params["random_state"]
         facts["seed"] = "not fixed: fits differ slightly" if seed is None else str(seed)
-    if curve is not None:
-        facts["training time"] = f"{curve['seconds'][-1]:,.1f} s"
     memory = peak_memory()
     if memory is not None:
         facts["peak memory"] = f"{memory / 2**20:,.0f} MiB, of the reporting process"
