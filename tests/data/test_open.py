@@ -101,8 +101,8 @@ def test_selecting_one_of_several_arrays(write, tmp_path):
         f"X ('{path}') has 2 arrays. Select one with PATH:NAME. Available: 'left', 'right'."
     )
     path = write()(tmp_path)
-    assert "has no array. Pass a file that has one." in error_message(path, SourceFormatError)
-    assert "The file has no array." in error_message(f"{path}:a", SourceFormatError)
+    for empty in (path, f"{path}:a"):
+        assert "has no array. Pass a file that has one." in error_message(empty, SourceFormatError)
 
 
 @pytest.mark.parametrize("write", [npy(TABLE), sparse_npz(), zarr_array()])

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi.data import parquet
-from knoi.data.open import open_view
+from knoi.data.open import open_view, read_column
 from knoi.exceptions import (
     InputError,
     InputTypeError,
     SourceFormatError,
-    SourceNotFoundError,
 )
 from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
@@ -276,7 +275,8 @@ def test_a_folder_may_have_any_name(tmp_path):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0.parquet", columns_of())
         np.testing.assert_array_equal(read_all(f"{tmp_path / name}:c"), TABLE[:, 2:])
+        np.testing.assert_array_equal(read_column(f"{tmp_path / name}:c", "labels"), TABLE[:, 2])
     empty = tmp_path / "empty.parquet"
     empty.mkdir()
-    assert "folder without .parquet files" in error_message(empty, SourceFormatError)
-    error_message(tmp_path / "other.parquet", SourceNotFoundError)
+    message = error_message(empty, SourceFormatError)
+    assert "is a folder, but neither a Zarr store nor a folder of .parquet files. Pass" in message

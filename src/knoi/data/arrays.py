@@ -105,33 +105,23 @@ def _canonical_csr(data: Any, label: str) -> scipy.sparse.csr_array:
 def open_tensor(data: Any, label: str) -> RowSource:
     """A torch tensor on any device; only the rows that are read are copied to the CPU."""
     check_shape(label, tuple(data.shape))
-    if str(data.layout) != "torch.strided":
-        raise InputTypeError(
-            f"{label} is a torch tensor of layout {data.layout}, which cannot be sliced by rows. "
-            "Pass tensor.to_dense() or a scipy.sparse matrix."
-        )
-    tensor = data.detach()
+
+    def fetch(start: int, stop: int) -> NDArray[Any]:
+        rows = data.detach()[start:stop]
+        # NumPy has no bfloat16 and no 8-bit floats; float32 holds them all.
+        if str(rows.dtype).startswith(("torch.bfloat16", "torch.float8")):
+            rows = rows.float()
+        return read_only(rows.numpy(force=True))
+
     try:
-        dtype = _numpy_rows(tensor[:0]).dtype
-    except TypeError as error:
+        dtype = fetch(0, 0).dtype
+    except (TypeError, RuntimeError) as error:
         raise InputTypeError(
-            f"{label} is a torch tensor of dtype {data.dtype}: only real numbers can be used. "
-            "Convert it first, e.g. with tensor.float()."
+            f"{label} is a torch tensor of layout {data.layout} and dtype {data.dtype}: only dense "
+            "tensors of real numbers can be used. Convert it first, e.g. with tensor.to_dense() or "
+            "tensor.float(), or pass a scipy.sparse matrix."
         ) from error
-    return RowSource(
-        label,
-        shape=tuple(tensor.shape),
-        dtype=dtype,
-        fetch=lambda start, stop: read_only(_numpy_rows(tensor[start:stop])),
-        random_access=True,
-    )
-
-
-def _numpy_rows(tensor: Any) -> NDArray[Any]:
-    # NumPy has no bfloat16 and no 8-bit floats; float32 holds them all.
-    has_no_numpy_dtype = str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8"))
-    rows: NDArray[Any] = (tensor.float() if has_no_numpy_dtype else tensor).numpy(force=True)
-    return rows
+    return RowSource(label, shape=tuple(data.shape), dtype=dtype, fetch=fetch, random_access=True)
 
 
 def open_pandas(data: Any, label: str) -> RowSource:
@@ -195,20 +185,12 @@ def _pandas_dtype(data: Any, column: int, label: str) -> np.dtype[Any]:
 
 
 def _polars_dtype(column: Any, label: str) -> np.dtype[Any]:
-    if not (
-        column.dtype.is_numeric() or column.dtype.is_nested() or str(column.dtype) == "Boolean"
-    ):
+    if not (column.dtype.is_numeric() or str(column.dtype) == "Boolean"):
         raise _not_numbers(column.name, column.dtype, label)
-    if column.dtype.is_nested():
-        raise InputTypeError(
-            f"{label} has the nested column {column.name!r} ({column.dtype}): each column of a "
-            "data frame must be one feature. Write it to Parquet, or pass column.to_numpy()."
-        )
     # An empty column has the NumPy dtype at no cost. Decimals are objects there: float64 here.
     numpy_dtype = column.clear().to_numpy().dtype
     if numpy_dtype.hasobject:
         return np.dtype(np.float64)
-    check_dtype(label, numpy_dtype)
     return _nullable_dtype(numpy_dtype) if column.null_count() else numpy_dtype
 
 
@@ -219,7 +201,7 @@ def _nullable_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _not_numbers(name: Any, dtype: Any, label: str) -> InputTypeError:
     return InputTypeError(
-        f"{label} has column {name!r} of dtype {dtype}: only numbers can be used. "
+        f"{label} has column {name!r} of dtype {dtype}: only numbers can be used, one per row. "
         "Drop the column or encode it as numbers first."
     )
 
@@ -245,14 +227,10 @@ def _is_file_backed(data: NDArray[Any]) -> bool:
 
 
 def _why_not_an_array(data: Any, label: str, error: Exception) -> InputError:
-    lengths = (
-        [
-            plural(len(row), "value") if hasattr(row, "__len__") else "a single number"
-            for row in data
-        ]
-        if isinstance(data, Sequence)
-        else []
-    )
+    lengths = [
+        plural(len(row), "value") if hasattr(row, "__len__") else "a single number"
+        for row in (data if isinstance(data, Sequence) else ())
+    ]
     for row, length in enumerate(lengths):
         if length != lengths[0]:
             return InputError(
@@ -275,32 +253,26 @@ def _numbers_from_objects(
     numbers = np.empty(values.shape, dtype=np.float64)  # (n, d)
     for (row, column), value in np.ndenumerate(values):
         try:
-            if isinstance(value, str | bytes | complex | np.complexfloating):
-                raise TypeError  # float() would accept the text
+            # float() would accept text, and the real part of NumPy's complex numbers.
+            if isinstance(value, str | bytes):
+                raise TypeError("only numbers can be used")
+            if isinstance(value, complex | np.complexfloating):
+                raise TypeError("complex data not supported")
             numbers[row, column] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             cell = describe_cell(row, first_column + column, column_names)
-            raise _not_a_number(label, value, cell, error) from error
+            shown = reprlib.repr(value.item() if isinstance(value, np.generic) else value)
+            kind = "the string " if isinstance(value, str | bytes) else ""
+            raise InputTypeError(
+                f"{label} has {kind}{shown} at {cell}: {error}. {_advice(value)}"
+            ) from error
     return numbers
 
 
-def _not_a_number(label: str, value: Any, cell: str, error: Exception) -> InputTypeError:
-    if isinstance(value, str | bytes):
-        text = str(value) if isinstance(value, str) else bytes(value)  # not a NumPy scalar
-        advice = "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
-        with suppress(ValueError):
-            float(text)
-            advice = "Convert numbers stored as text first, e.g. with astype(float)."
-        return InputTypeError(
-            f"{label} has the string {reprlib.repr(text)} at {cell}: only numbers can be used. "
-            f"{advice}"
-        )
-    if isinstance(value, complex | np.complexfloating):
-        return InputTypeError(
-            f"{label}: Complex data not supported ({value} at {cell}). "
-            "Pass the real and imaginary parts as separate columns."
-        )
-    return InputTypeError(
-        f"{label} has {reprlib.repr(value)} at {cell}: {error}. "
-        "Only numbers can be used: drop or encode this value first."
-    )
+def _advice(value: Any) -> str:
+    if not isinstance(value, str | bytes):
+        return "Drop or encode this value first."
+    with suppress(ValueError):
+        float(value)
+        return "Convert numbers stored as text first, e.g. with astype(float)."
+    return "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."

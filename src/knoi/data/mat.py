@@ -21,7 +21,6 @@ from knoi.data.source import (
     check_shape,
     choose,
     listing,
-    unknown_name,
     wrap_parse_errors,
 )
 from knoi.data.stores import from_hdf5_file, stored_array_source
@@ -89,12 +88,10 @@ def _choose(
     variables: Sequence[_Variable], selector: str | None, label: str, *, any_kind: bool = False
 ) -> _Variable:
     """The variable that `selector` names; without one, the only matrix of numbers (or any)."""
-    if selector is None:
-        usable = {str(one): one for one in variables if any_kind or one.is_matrix}
-        return usable[choose(label, "variable" if any_kind else "numeric array", usable, None)]
-    chosen = {variable.name: variable for variable in variables}.get(selector)
-    if chosen is None:
-        raise unknown_name(label, "variable", selector, map(str, variables))
+    every = any_kind or selector is not None
+    usable = {one.name: one for one in variables if every or one.is_matrix}
+    what = "variable" if every else "numeric array"
+    chosen = usable[choose(label, what, usable, selector, map(str, usable.values()))]
     if not any_kind and chosen.kind not in _DTYPES:
         raise InputTypeError(
             f"{label}: {chosen} is not a matrix of numbers; cells, structs, tables, text and "

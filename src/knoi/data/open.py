@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from numbers import Number
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -51,8 +51,11 @@ from knoi.data.stores import (
 )
 from knoi.exceptions import InputError, InputTypeError, SourceFormatError, SourceNotFoundError
 
+# Shape, whether in Fortran order, and dtype of an array in `.npy` format.
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 FileOpener = Callable[[Path, str | None, str], RowSource]
 ArrayReader = Callable[[Path, str | None, str], NDArray[Any]]
+Function = TypeVar("Function")
 
 _ACCEPTED = (
     "Pass a 2-D array (NumPy, scipy.sparse, pandas, polars, torch, h5py, zarr), nested lists of "
@@ -69,23 +72,9 @@ _SPARSE_FORMATS = (b"csr", b"csc", b"coo", b"bsr", b"dia")
 
 
 def open_view(data: Any, name: str) -> ViewSource:
-    """Open one view for reading by rows.
+    """Open one view, called `name` ("X" or "Y") in messages, for reading by rows.
 
-    Parameters
-    ----------
-    data : object
-        An array, sparse matrix, data frame, tensor or dataset, nested lists of numbers, a path
-        `PATH` or `PATH:SELECTOR`, or a `ViewSource`, which is returned as it is.
-    name : str
-        "X" or "Y": what error messages call the view.
-
-    Raises
-    ------
-    InputError
-        The data is not a non-empty table of real numbers. (Whether they are finite is checked
-        when they are read, see `check_finite`.)
-    SourceNotFoundError, SourceFormatError
-        The file does not exist or cannot be read.
+    Whether its values are finite is checked when they are read, see `check_finite`.
     """
     if data is None:
         # The first sentence is scikit-learn's: its checks look for it.
@@ -93,9 +82,18 @@ def open_view(data: Any, name: str) -> ViewSource:
             f"{name}: Expected array-like (array or non-string sequence), got None. "
             f"CCA needs both views. {_ACCEPTED}."
         )
-    for matches, opener in _OPENERS:
-        if matches(data):
+    for base in type(data).__mro__:
+        opener = _CLASSES.get((base.__module__.partition(".")[0], base.__name__))
+        if opener is not None:
             return opener(data, name)
+    if isinstance(data, str | os.PathLike):
+        return open_path(data, name)
+    if scipy.sparse.issparse(data):
+        return open_sparse(data, name)
+    if isinstance(data, ViewSource):
+        return data
+    if isinstance(data, Sequence | Number) or hasattr(data, "__array__"):
+        return open_array_like(data, name)
     raise InputTypeError(f"{name} is a {type(data).__qualname__}. {_ACCEPTED}.")
 
 
@@ -111,40 +109,22 @@ def opened_view(data: Any, name: str) -> Iterator[ViewSource]:
 
 
 def open_path(data: str | os.PathLike[str], name: str) -> RowSource:
-    """The view in a file.
+    """The view in a file, `PATH` or `PATH:SELECTOR`.
 
-    Parameters
-    ----------
-    data : str or path
-        `PATH` or `PATH:SELECTOR`. The selector names an array of a `.npz`, `.h5`, `.zarr` or
-        `.mat`, or the columns of a `.parquet` or `.csv`, comma-separated.
-    name : str
-        What messages call the view; the path is added to it.
+    The selector names an array of a `.npz`, `.h5`, `.zarr` or `.mat`, or the columns of a
+    `.parquet` or `.csv`, comma-separated.
     """
     path, selector, label = _find(data, name)
-    return _opener(path, label)(path, selector, label)
+    return _by_format(path, label, _OPENERS)(path, selector, label)
 
 
 def read_column(data: str | os.PathLike[str], name: str, n_rows: int | None = None) -> NDArray[Any]:
     """A column of labels, numbers or text, from a file of any format; integers where possible.
 
-    Parameters
-    ----------
-    data : str or path
-        `PATH` or `PATH:SELECTOR`; also `.txt`, one label per line.
-    name : str
-        What messages call the column; the path is added to it.
-    n_rows : int, optional
-        Number of labels expected. If a text file has one line more, the first is its header.
+    If a text file has one line more than `n_rows`, the first is its header.
     """
     path, selector, label = _find(data, name)
-    extension = _extension(path)
-    if extension not in _FORMATS:
-        raise SourceFormatError(
-            f"{label}: files ending in {extension!r} are not supported. "
-            f"Supported: {', '.join(_FORMATS)}."
-        )
-    read = _FORMATS[extension].read
+    read = _by_format(path, label, _READERS)
     with wrap_parse_errors(label, "labels"):
         values = read(path, selector, label)
     if values.ndim == 2 and 1 in values.shape:
@@ -178,7 +158,7 @@ def split_path(text: str) -> tuple[Path, str | None]:
             return path, selector
     # None exists: name the most likely one in the message.
     for path, selector in candidates:
-        if _extension(path) in _FORMATS:
+        if _extension(path) in _READERS:
             return path, selector
     return candidates[0]
 
@@ -207,33 +187,18 @@ def _extension(path: Path) -> str:
     return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
-def _opener(path: Path, label: str) -> FileOpener:
+def _by_format(path: Path, label: str, functions: dict[str, Function]) -> Function:
+    """The function for a file, by its extension, or for a folder."""
     extension = _extension(path)
-    opener = _FORMATS[extension].open if extension in _FORMATS else None
-    if path.is_dir():
-        if any((path / marker).exists() for marker in _ZARR_MARKERS):
-            return open_zarr
-        if opener not in (open_zarr, open_parquet):
-            return _open_folder
-    if opener is None:
+    if path.is_dir() and extension != ".zarr":
+        is_zarr = any((path / marker).exists() for marker in _ZARR_MARKERS)
+        extension = ".zarr" if is_zarr else ".parquet"
+    if extension not in functions:
         raise SourceFormatError(
             f"{label}: files ending in {extension!r} are not supported. Supported: "
-            f"{_supported()}, and folders of .parquet files."
+            f"{', '.join(functions)}, and folders of .parquet files."
         )
-    return opener
-
-
-def _supported() -> str:
-    return ", ".join(extension for extension, known in _FORMATS.items() if known.open)
-
-
-def _open_folder(path: Path, selector: str | None, label: str) -> RowSource:
-    if not any(path.rglob("*.parquet")):
-        raise SourceFormatError(
-            f"{label} is a folder, but neither a Zarr store nor a folder of .parquet files. "
-            f"Pass such a folder, or a file ({_supported()})."
-        )
-    return open_parquet(path, selector, label)
+    return functions[extension]
 
 
 # NumPy's files: `.npy` and stored `.npz` members are mapped, compressed ones unpacked.
@@ -242,10 +207,8 @@ def _open_folder(path: Path, selector: str | None, label: str) -> RowSource:
 def open_npy(path: Path, selector: str | None, label: str) -> RowSource:
     """A `.npy` file, memory-mapped."""
     reject_selector(label, "a .npy file holds a single array", selector)
-    with wrap_parse_errors(label, ".npy"):
-        with open(path, "rb") as file:
-            header = _read_header(file, os.path.getsize(path), label)
-        return _map(path, header, start=0, label=label)
+    with wrap_parse_errors(label, ".npy"), open(path, "rb") as file:
+        return _map(path, file, os.path.getsize(path), 0, label)
 
 
 def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
@@ -261,9 +224,10 @@ def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
             return open_sparse(scipy.sparse.load_npz(path), label)  # does not unpickle
         member = _choose_member(archive, selector, label)
         with archive.open(member) as stream:
-            header = _read_header(stream, member.file_size, label)
-        if member.compress_type == zipfile.ZIP_STORED:
-            return _map(path, header, start=_start_of_member(path, member), label=label)
+            if member.compress_type == zipfile.ZIP_STORED:
+                start = _start_of_member(path, member)
+                return _map(path, stream, member.file_size, start, label)
+            _read_header(stream, member.file_size, label)
         remedy = "Save it as .npy (or with numpy.savez), which streams from disk."
         check_fits(label, "a compressed array", member.file_size, remedy)
         with archive.open(member) as stream:
@@ -303,16 +267,7 @@ def _is_sparse(archive: zipfile.ZipFile) -> bool:
     return shape == () and dtype.kind in "SU" and text in _SPARSE_FORMATS
 
 
-class _Header(NamedTuple):
-    """The header of an array in `.npy` format."""
-
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype[Any]
-    size: int  # bytes of the header itself
-
-
-def _header_fields(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header_fields(stream: IO[bytes]) -> Header:
     version = npy_format.read_magic(stream)
     if version == (1, 0):
         return npy_format.read_array_header_1_0(stream)
@@ -321,7 +276,7 @@ def _header_fields(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[A
     raise ValueError(f".npy format {version[0]}.{version[1]} holds structured arrays")
 
 
-def _read_header(stream: IO[bytes], size: int, label: str) -> _Header:
+def _read_header(stream: IO[bytes], size: int, label: str) -> Header:
     """The header of a table of numbers which the `size` bytes of the stream hold."""
     shape, fortran_order, dtype = _header_fields(stream)
     if dtype.hasobject:
@@ -337,18 +292,14 @@ def _read_header(stream: IO[bytes], size: int, label: str) -> _Header:
             f"{label} is truncated: an array of shape {shape} and dtype {dtype} takes {needed} "
             f"bytes, but the file has {found}. Copy or write it again."
         )
-    return _Header(shape, fortran_order, dtype, stream.tell())
+    return shape, fortran_order, dtype
 
 
-def _map(path: Path, header: _Header, *, start: int, label: str) -> RowSource:
-    rows = np.memmap(
-        path,
-        dtype=header.dtype,
-        mode="r",
-        offset=start + header.size,
-        shape=header.shape,
-        order="F" if header.fortran_order else "C",
-    )
+def _map(path: Path, stream: IO[bytes], size: int, start: int, label: str) -> RowSource:
+    """The array in the `size` bytes of the stream, which begin at `start` of the file."""
+    shape, fortran_order, dtype = _read_header(stream, size, label)
+    order: Literal["F", "C"] = "F" if fortran_order else "C"
+    rows = np.memmap(path, dtype, "r", start + stream.tell(), shape, order)
     return array_source(rows, label, random_access=False)
 
 
@@ -364,63 +315,36 @@ def _start_of_member(path: Path, member: zipfile.ZipInfo) -> int:
 
 # All formats and kinds of data.
 
-
-class _Format(NamedTuple):
-    """How a file is opened as a view, and read as an array of any kind."""
-
-    open: FileOpener | None
-    read: ArrayReader
-
-
-_FORMATS: dict[str, _Format] = {
-    ".npy": _Format(open_npy, _read_npy),
-    ".npz": _Format(open_npz, _read_npz),
-    ".h5": _Format(open_hdf5, read_hdf5),
-    ".hdf5": _Format(open_hdf5, read_hdf5),
-    ".zarr": _Format(open_zarr, read_zarr),
-    ".parquet": _Format(open_parquet, read_parquet),
-    ".csv": _Format(open_csv, read_csv),
-    ".csv.gz": _Format(open_csv, read_csv),
-    ".tsv": _Format(open_csv, read_csv),
-    ".tsv.gz": _Format(open_csv, read_csv),
-    ".mat": _Format(open_mat, read_mat),
-    ".txt": _Format(None, read_lines),
-    ".txt.gz": _Format(None, read_lines),
+# How a file is opened as a view, and read as an array of any kind.
+_FORMATS: dict[str, tuple[FileOpener, ArrayReader]] = {
+    ".npy": (open_npy, _read_npy),
+    ".npz": (open_npz, _read_npz),
+    ".h5": (open_hdf5, read_hdf5),
+    ".hdf5": (open_hdf5, read_hdf5),
+    ".zarr": (open_zarr, read_zarr),
+    ".parquet": (open_parquet, read_parquet),
+    ".csv": (open_csv, read_csv),
+    ".csv.gz": (open_csv, read_csv),
+    ".tsv": (open_csv, read_csv),
+    ".tsv.gz": (open_csv, read_csv),
+    ".mat": (open_mat, read_mat),
 }
+_OPENERS = {extension: opener for extension, (opener, _) in _FORMATS.items()}
+_READERS = {extension: reader for extension, (_, reader) in _FORMATS.items()}
+_READERS |= {".txt": read_lines, ".txt.gz": read_lines}
 # Files at the root of a Zarr store, of its formats 3 and 2.
 _ZARR_MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
-
-def _is_a(library: str, class_name: str) -> Callable[[Any], bool]:
-    """Test for instances of a class without importing its library."""
-
-    def test(data: Any) -> bool:
-        return any(
-            base.__name__ == class_name and base.__module__.partition(".")[0] == library
-            for base in type(data).__mro__
-        )
-
-    return test
-
-
-# The first test that holds decides. Optional libraries are recognised by the names of their
-# classes, so that none is imported. Add a further kind of data as a line before the last.
-_OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], ViewSource]], ...] = (
-    (lambda data: isinstance(data, str | os.PathLike), open_path),
-    (lambda data: isinstance(data, np.ndarray), open_ndarray),
-    (scipy.sparse.issparse, open_sparse),
-    (_is_a("pandas", "DataFrame"), open_pandas),
-    (_is_a("polars", "DataFrame"), open_polars),
-    (_is_a("pyarrow", "Table"), open_arrow_table),
-    (_is_a("torch", "Tensor"), open_tensor),
-    (_is_a("h5py", "Dataset"), stored_array_source),
-    (_is_a("h5py", "Group"), reject_group),
-    (_is_a("zarr", "Array"), stored_array_source),
-    (_is_a("zarr", "Group"), reject_group),
-    # This test reads the attributes of `data`, which fails on a dataset of a closed file.
-    (lambda data: isinstance(data, ViewSource), lambda data, name: data),
-    (
-        lambda data: isinstance(data, Sequence | Number) or hasattr(data, "__array__"),
-        open_array_like,
-    ),
-)
+# Kinds of data by library and class. They are recognised by these names, so that no optional
+# library is imported.
+_CLASSES: dict[tuple[str, str], Callable[[Any, str], RowSource]] = {
+    ("numpy", "ndarray"): open_ndarray,
+    ("pandas", "DataFrame"): open_pandas,
+    ("polars", "DataFrame"): open_polars,
+    ("pyarrow", "Table"): open_arrow_table,
+    ("torch", "Tensor"): open_tensor,
+    ("h5py", "Dataset"): stored_array_source,
+    ("h5py", "Group"): reject_group,
+    ("zarr", "Array"): stored_array_source,
+    ("zarr", "Group"): reject_group,
+}

@@ -197,7 +197,10 @@ def _parquet_files(path: Path, label: str) -> list[Path]:
     # Names that start with _ or . are written beside the data (_SUCCESS, .crc, ...).
     files = sorted(file for file in path.rglob("*.parquet") if file.name[0] not in "_.")
     if not files:
-        raise SourceFormatError(f"{label} is a folder without .parquet files.")
+        raise SourceFormatError(
+            f"{label} is a folder, but neither a Zarr store nor a folder of .parquet files. "
+            "Pass such a folder, or a file."
+        )
     return files
 
 

@@ -67,25 +67,9 @@ class ViewSource(Protocol):
 class RowSource:
     """A `ViewSource` made of a function that fetches rows.
 
-    Parameters
-    ----------
-    label : str
-        What messages call the view.
-    shape : tuple of int
-        (n_rows, n_cols); both must be at least 1.
-    dtype : numpy.dtype
-        What `fetch` returns; must be real numbers.
-    fetch : callable
-        `fetch(start, stop)` returns the rows of a valid, non-empty range. Memory that belongs to
-        the data must be read-only; fresh memory may be writable. CSR if `stored_bytes` is given.
-    random_access : bool
-        Whether every row costs the same.
-    column_names : tuple of str, optional
-        Names of the columns, if the data has them.
-    release : callable, optional
-        Closes what was opened for this source, never what the user passed.
-    stored_bytes : int, optional
-        Bytes of all rows if they are sparse; None if they are dense.
+    `fetch(start, stop)` returns the rows of a valid, non-empty range. Memory that belongs to the
+    data must be read-only; fresh memory may be writable. Rows are CSR if `stored_bytes`, the bytes
+    of all rows, is given. `release` closes what was opened for this source.
     """
 
     def __init__(
@@ -105,11 +89,8 @@ class RowSource:
         self.n_rows, self.n_cols = (int(size) for size in shape)
         self.dtype = dtype.newbyteorder("=")
         self.sparse = stored_bytes is not None
-        self.row_bytes = (
-            self.n_cols * self.dtype.itemsize
-            if stored_bytes is None
-            else -(-stored_bytes // self.n_rows)
-        )
+        dense_row = self.n_cols * dtype.itemsize
+        self.row_bytes = dense_row if stored_bytes is None else -(-stored_bytes // self.n_rows)
         self.random_access = random_access
         self.column_names = column_names
         self._label = label
@@ -125,12 +106,11 @@ class RowSource:
                 f"{self._label} has {self.n_rows} rows: cannot read rows {start} to {stop}. "
                 "Pass 0 <= start <= stop <= n_rows."
             )
-        if self.sparse:
-            if start == stop:
-                return scipy.sparse.csr_array((0, self.n_cols), dtype=self.dtype)
-            return self._fetch(start, stop)
         if start == stop:
-            return np.empty((0, self.n_cols), dtype=self.dtype)
+            empty = scipy.sparse.csr_array if self.sparse else np.empty
+            return empty((0, self.n_cols), dtype=self.dtype)
+        if self.sparse:
+            return self._fetch(start, stop)
         # Copies only rows that are strided, byte-swapped or of an array subclass.
         return np.ascontiguousarray(self._fetch(start, stop), dtype=self.dtype)
 
@@ -168,7 +148,7 @@ def read_only(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_shape(label: str, shape: tuple[int, ...]) -> None:
-    """Raise unless the shape is two-dimensional with at least one row and one column."""
+    """Raise unless the shape is (n, d) with n, d >= 1."""
     if len(shape) != 2:
         advice = (
             "Reshape your data with reshape(-1, 1) if it is a single feature "
@@ -249,21 +229,30 @@ def wrap_parse_errors(label: str, file_format: str) -> Iterator[None]:
         ) from error
 
 
-def choose(label: str, what: str, names: Iterable[str], selector: str | None) -> str:
-    """The member of a file that `selector` names; without a selector, the only member."""
+def choose(
+    label: str,
+    what: str,
+    names: Iterable[str],
+    selector: str | None,
+    described: Iterable[str] | None = None,
+) -> str:
+    """The member of a file that `selector` names; without a selector, the only member.
+
+    Messages list the names, or what is `described` instead.
+    """
     available = list(names)
-    if selector is None:
-        if len(available) == 1:
-            return available[0]
-        if not available:
-            raise SourceFormatError(f"{label} has no {what}. Pass a file that has one.")
-        raise SourceFormatError(
-            f"{label} has {len(available)} {what}s. Select one with PATH:NAME. "
-            f"Available: {listing(available)}."
-        )
-    if selector not in available:
-        raise unknown_name(label, what, selector, available)
-    return selector
+    if selector is None and len(available) == 1:
+        return available[0]
+    if selector in available:
+        return selector
+    if not available:
+        raise SourceFormatError(f"{label} has no {what}. Pass a file that has one.")
+    asked = (
+        f"{len(available)} {what}s. Select one with PATH:NAME"
+        if selector is None
+        else f"no {what} {selector!r}"
+    )
+    raise SourceFormatError(f"{label} has {asked}. Available: {listing(described or available)}.")
 
 
 def choose_columns(label: str, names: Sequence[str], selector: str) -> list[str]:
@@ -271,8 +260,7 @@ def choose_columns(label: str, names: Sequence[str], selector: str) -> list[str]
     # A name may contain a comma.
     wanted = [selector] if selector in names else [part.strip() for part in selector.split(",")]
     for name in wanted:
-        if name not in names:
-            raise unknown_name(label, "column", name, names)
+        choose(label, "column", names, name)
         check_unique(label, names, name)
     return wanted
 
@@ -294,15 +282,6 @@ def check_unique(label: str, names: Sequence[str], name: str) -> None:
         )
 
 
-def unknown_name(
-    label: str, what: str, selector: str, available: Iterable[str]
-) -> SourceFormatError:
-    """The error for a name that the file does not have."""
-    names = list(available)
-    advice = f"Available: {listing(names)}." if names else f"The file has no {what}."
-    return SourceFormatError(f"{label} has no {what} {selector!r}. {advice}")
-
-
 def listing(names: Iterable[str]) -> str:
     """Quoted names for a message, shortened if there are many."""
     quoted = [repr(name) for name in names]
@@ -312,9 +291,9 @@ def listing(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RowRuns:
-    """A set of rows of a table: sorted, disjoint runs `starts[k]:stops[k]`.
+    """A set of rows of a table: sorted, disjoint runs `starts[k]:stops[k]`, none adjacent.
 
-    Row i *of the set* is the i-th row in sorted order. Adjacent runs are merged.
+    Row i *of the set* is the i-th row in sorted order.
     """
 
     starts: Rows  # (k,)
@@ -502,10 +481,7 @@ def _storage(source: ViewSource) -> Array | None:
 
 
 def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
-    """Some rows of a view as a view, numbered from 0; errors name the row of the whole view.
-
-    Closing the part leaves the whole view open.
-    """
+    """Some rows of a view as a view that does not own it; errors name rows of the whole view."""
     source = view.source
     return RowSource(
         view.name,
@@ -527,10 +503,12 @@ def check_finite(
     """
     if _surely_finite(rows.data if is_sparse(rows) else rows):
         return
-    bad = _first_bad_cell(rows)
-    if bad is None:
+    values = rows.data if is_sparse(rows) else rows.reshape(-1)
+    first = _first_not_finite(values)
+    if first is None:
         return
-    row, column, value = bad
+    value = values[first]
+    row, column = stored_position(rows, first) if is_sparse(rows) else divmod(first, rows.shape[1])
     number = numbers + row if isinstance(numbers, int) else int(numbers[row])
     wanted, remedy = "finite values", "clip the value (e.g. numpy.clip)"
     if np.isnan(value):
@@ -542,19 +520,12 @@ def check_finite(
     )
 
 
-def _first_bad_cell(rows: Array) -> tuple[int, int, Any] | None:
-    """Row, column and value of the first NaN or infinity."""
-    if is_sparse(rows):
-        stored = np.flatnonzero(~np.isfinite(rows.data))
-        return (
-            (*stored_position(rows, int(stored[0])), rows.data[stored[0]]) if len(stored) else None
-        )
-    step = max(1, _SEARCH_BYTES // max(1, rows.shape[1] * rows.itemsize))
-    for start in range(0, len(rows), step):
-        offending = np.argwhere(~np.isfinite(rows[start : start + step]))
-        if len(offending):
-            row, column = start + int(offending[0, 0]), int(offending[0, 1])
-            return row, column, rows[row, column]
+def _first_not_finite(values: NDArray[Any]) -> int | None:
+    step = _SEARCH_BYTES // values.itemsize
+    for start in range(0, len(values), step):
+        bad = ~np.isfinite(values[start : start + step])
+        if bad.any():
+            return start + int(bad.argmax())
     return None
 
 
