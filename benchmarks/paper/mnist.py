@@ -71,17 +71,13 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     return values.astype(dtype.newbyteorder("="))
 
 
-def mnist8m_standin(
-    train_images: Any, test_images: Any | None = None, *, seed: int = 0
-) -> DeformedImages:
+def mnist8m_standin(train_images: Any, *, seed: int = 0) -> DeformedImages:
     """A stand-in for MNIST8M made from MNIST: the same index rule, not the same pixels.
 
     Parameters
     ----------
     train_images : uint8 array of shape (60000, 28, 28)
         The training images of MNIST, e.g. by `read_idx`.
-    test_images : uint8 array of shape (10000, 28, 28), optional
-        The test images, at indices 0 to 9999; without them those are an error.
     seed : int
         Seed of the deformation fields, which replace InfiMNIST's.
 
@@ -97,7 +93,7 @@ def mnist8m_standin(
             f"train_images has shape {train.shape}. Pass MNIST's (60000, 28, 28), on which the "
             "index rule depends, or use DeformedImages for other images."
         )
-    return DeformedImages(train, offset=MNIST8M_INDICES.start, preceding=test_images, seed=seed)
+    return DeformedImages(train, offset=MNIST8M_INDICES.start, seed=seed)
 
 
 def image_halves(

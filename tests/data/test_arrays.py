@@ -252,14 +252,14 @@ class TestValues:
         assert reason in message
 
     def test_text(self):
-        advice = "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
         for data, name in [
             ([[1, 2.5], [3, "red"]], ""),
             (np.array([[1, 2.5], [3, "red"]], dtype=object), ""),
             (pd.DataFrame({"a": [1, 2], "b": pd.Series([1, "red"], dtype=object)}), " ('b')"),
         ]:
             assert error_message(data, InputTypeError) == (
-                f"X has the string 'red' at row 1, column 1{name}: only numbers can be used. {advice}"
+                f"X has the string 'red' at row 1, column 1{name}: only numbers can be used. "
+                "Encode text as numbers first (e.g. sklearn.preprocessing.OneHotEncoder)."
             )
 
     @pytest.mark.parametrize("dtype", ["U8", "S8", object, np.dtypes.StringDType()])

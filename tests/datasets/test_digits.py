@@ -75,9 +75,12 @@ def test_seeds(digits):
 
 def test_invalid_arguments():
     for call, message in [
-        (lambda: endless_digits(10, 10, size=7), "size=7. The digits are 8 x 8 and only enlarged"),
-        (lambda: endless_digits(0, 10), "n_train=0. Pass at least 1."),
-        (lambda: endless_digits(10, -1), "n_test=-1. Pass at least 1."),
+        (
+            lambda: endless_digits(10, 10, size=7),
+            "size=7: wanted a whole number >= 8 (the digits are 8 x 8 and only enlarged).",
+        ),
+        (lambda: endless_digits(0, 10), "n_train=0: wanted a whole number >= 1."),
+        (lambda: endless_digits(10, -1), "n_test=-1: wanted a whole number >= 1."),
     ]:
         with pytest.raises(InputError, match=f"^{re.escape(message)}"):
             call()

@@ -111,14 +111,14 @@ class TestTwoViewSourceContract(ViewSourceContract):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": 0}, "n_samples=0. Pass at least 1."),
+        ({"n_samples": 0}, "n_samples=0: wanted a whole number >= 1."),
         ({"correlations": (0.5, 1.5)}, "correlations=(0.5, 1.5). Pass numbers from 0 to 1."),
         (
             {"n_features": (2, 9)},
             "n_features=(2, 9) with 3 correlations. Each view needs at least one column per "
             "correlation.",
         ),
-        ({"noise": 0.0}, "noise=0.0. Pass a standard deviation above 0."),
+        ({"noise": 0.0}, "noise=0.0: wanted a finite number > 0."),
         ({"dtype": "int8"}, "dtype=int8. Pass float32 or float64."),
     ],
 )

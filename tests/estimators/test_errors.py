@@ -79,7 +79,7 @@ class TestData:
     def test_rows_without_a_partner(self, two_views, estimator):
         X, Y = two_views
         one = (
-            "X has 200 rows but Y has 199: the views are paired row by row. Drop the unpaired row."
+            "X has 200 rows but Y has 199: the views are paired row by row. Drop the unpaired rows."
         )
         many = (
             "X has 197 rows but Y has 200: the views are paired row by row. Drop the unpaired rows."

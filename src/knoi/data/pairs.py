@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from knoi.arrays.backend import Array, Backend, DType, compute_dtype, numpy_backend
+from knoi.arrays.backend import Array, Backend, DType, compute_dtype
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
 from knoi.checks import is_integer
 from knoi.data.open import opened_view
@@ -42,20 +42,12 @@ _WAIT_SECONDS = 0.5
 
 
 class Prefetcher(Generic[Item]):
-    """Iterate over what `produce` yields, made up to `depth` items ahead in a thread.
+    """Iterate over what `produce(stopped)` yields, made up to `depth` items ahead in a thread.
 
-    Finished and unfinished items never exceed `depth`, so with the item in use at most `depth + 1`
-    are in memory. An error in the thread is raised in the consumer, unchanged, after the items made
-    before it. `close` (or leaving a `with` block) ends the thread and waits for it; deleting the
-    iterator ends its thread, too.
-
-    Parameters
-    ----------
-    produce : callable
-        Called with a predicate, returns the generator to run in the thread. Long work calls the
-        predicate now and then and returns early if it is true.
-    depth : int
-        Number of items to make ahead.
+    With the item in use, at most `depth + 1` items are in memory. An error in the thread is raised
+    in the consumer, unchanged, after the items made before it. `close` (or leaving a `with` block)
+    ends the thread and waits for it; deleting the iterator ends its thread, too. Long work calls
+    `stopped` now and then and ends early if it is true.
     """
 
     def __init__(
@@ -110,19 +102,13 @@ class PairSource:
     A part (from `split` or `part`) shares the views of the whole. Its rows are numbered from 0, but
     errors name the row of the view as it was opened. `close` closes what `PairSource.open` opened,
     never a view that was passed or is shared.
-
-    Parameters
-    ----------
-    x, y : ViewSource
-        The views, with the same number of rows.
     """
 
     def __init__(self, x: ViewSource, y: ViewSource) -> None:
         if x.n_rows != y.n_rows:
-            missing = abs(x.n_rows - y.n_rows)
             raise InputError(
                 f"X has {plural(x.n_rows, 'row')} but Y has {y.n_rows}: the views are paired row "
-                f"by row. Drop the unpaired row{'s' if missing > 1 else ''}."
+                "by row. Drop the unpaired rows."
             )
         self._x, self._y = CheckedView(x, "X"), CheckedView(y, "Y")
         self._rows = RowRuns.whole(x.n_rows)
@@ -130,10 +116,7 @@ class PairSource:
 
     @classmethod
     def open(cls, X: Any, Y: Any) -> Self:
-        """Open two views of any type that `open_view` accepts.
-
-        What is opened here is closed with the pairs, or at once if the lengths differ.
-        """
+        """Open two views of any type; they are closed with the pairs, or at once on an error."""
         with ExitStack() as opened:
             pairs = cls(
                 opened.enter_context(opened_view(X, "X")), opened.enter_context(opened_view(Y, "Y"))
@@ -167,16 +150,8 @@ class PairSource:
         return self._x.source.row_bytes + self._y.source.row_bytes
 
     def bytes_on(self, backend: Backend) -> tuple[int, int]:
-        """Bytes per row of X and of Y as arrays of `backend`, in its precision.
-
-        Sparse rows stay sparse with NumPy and are dense on a device.
-        """
+        """Bytes per row of X and of Y in the precision of `backend`; sparse only with NumPy."""
         return self._x.bytes_on(backend), self._y.bytes_on(backend)
-
-    @property
-    def compute_bytes(self) -> int:
-        """Bytes per pair in main memory, in the precision to compute in."""
-        return sum(self.bytes_on(numpy_backend(self.dtype)))
 
     @property
     def sparse(self) -> tuple[bool, bool]:
@@ -190,20 +165,22 @@ class PairSource:
 
     @property
     def random_access(self) -> bool:
-        """True if rows can be taken by index at no extra cost: both views are arrays in memory.
-
-        False for files, and for data frames that are converted when they are read.
-        """
+        """True if both views are arrays in memory: rows can be taken by index at no extra cost."""
         return self._x.indexable and self._y.indexable
 
     def read(self, start: int, stop: int) -> RowPair:
         """Pairs `start:stop` as stored; may be read-only views of the sources' memory."""
+        return self._read_runs(self._range(start, stop))
+
+    def _range(self, start: int, stop: int) -> RowRuns:
         if not 0 <= start <= stop <= self.n_rows:
             raise InputError(
                 f"Cannot read rows {start} to {stop} of {plural(self.n_rows, 'row')}. "
                 "Pass 0 <= start <= stop <= n_rows."
             )
-        runs = self._rows.part(start, stop)
+        return self._rows.part(start, stop)
+
+    def _read_runs(self, runs: RowRuns) -> RowPair:
         return self._x.read_runs(runs), self._y.read_runs(runs)
 
     def take(self, rows: Rows) -> RowPair:
@@ -218,30 +195,16 @@ class PairSource:
         return ((start, min(start + rows, self.n_rows)) for start in range(0, self.n_rows, rows))
 
     def iterate(self, rows: int) -> Prefetcher[RowPair]:
-        """All pairs in order, in `chunks(rows)`; the next chunk is read while one is in use.
-
-        At most two chunks are in memory. The iterator is a context manager; deleting it also ends
-        the reading.
-        """
+        """All pairs in order, in `chunks(rows)`; the next chunk is read while one is in use."""
         ranges = self.chunks(rows)
-
-        def read_in_order(stopped: Stopped) -> Generator[RowPair, None, None]:
-            return (self.read(start, stop) for start, stop in ranges)
-
-        return Prefetcher(read_in_order, depth=1)
+        return Prefetcher(lambda _: (self.read(start, stop) for start, stop in ranges), depth=1)
 
     def split(self, held_out: float, seed: int) -> tuple["PairSource", "PairSource"]:
         """Split at random into `(rest, held out)`; every pair is in exactly one part.
 
         With `random_access` a uniform set of rows is held out. Otherwise random contiguous runs
-        are, so that both parts still read in long runs; each row is equally likely.
-
-        Parameters
-        ----------
-        held_out : float or int
-            A fraction of the pairs (float, between 0 and 1) or a number of pairs (int).
-        seed : int
-            The same seed gives the same parts.
+        are, so that both parts still read in long runs; each row is equally likely. `held_out` is a
+        fraction of the pairs (float, between 0 and 1) or a number of pairs (int).
         """
         n = self.n_rows
         if n < 2:
@@ -268,18 +231,12 @@ class PairSource:
 
     def part(self, start: int, stop: int) -> "PairSource":
         """Pairs `start:stop`."""
-        if not 0 <= start < stop <= self.n_rows:
-            raise InputError(
-                f"Cannot take rows {start} to {stop} of {plural(self.n_rows, 'row')}. "
-                "Pass 0 <= start < stop <= n_rows."
-            )
-        return self._part(self._rows.part(start, stop))
+        return self._part(self._range(start, stop))
 
     def sample(self, n: int, seed: int) -> RowPair:
         """`n` random distinct pairs, in row order; all pairs if there are no more than `n`.
 
-        Each row is equally likely. Without `random_access` they are taken in short contiguous
-        runs, which saves a disk seeks.
+        Each row is equally likely. Without `random_access` they are taken in short runs.
         """
         if n < 1:
             raise InputError(f"n is {n}. A sample needs at least 1 row.")
@@ -287,8 +244,7 @@ class PairSource:
             return self.read(0, self.n_rows)
         run_rows = 1 if self.random_access else _SAMPLE_RUN_ROWS
         rng = generator(seed, Purpose.SAMPLE)
-        runs = self._rows.select(random_runs(self.n_rows, n, run_rows, rng))
-        return self._x.read_runs(runs), self._y.read_runs(runs)
+        return self._read_runs(self._rows.select(random_runs(self.n_rows, n, run_rows, rng)))
 
     def views(self) -> tuple[ViewSource, ViewSource]:
         """X and Y of these pairs, to pass wherever a view is accepted; `close` closes them."""

@@ -231,13 +231,12 @@ def _scan(files: Sequence[Path], schema: Any, names: Sequence[str], label: str) 
 
 def _may_hold_nulls(group: _RowGroup, names: set[str]) -> bool:
     row_group = group.metadata.row_group(group.index)
-    for index in range(row_group.num_columns):
-        column = row_group.column(index)
+    for column in map(row_group.column, range(row_group.num_columns)):
         # A column of lists is stored under a path that begins with its name.
-        if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names:
-            statistics = column.statistics
-            if statistics is not None and statistics.has_null_count and statistics.null_count:
-                return True
+        path, statistics = column.path_in_schema, column.statistics
+        chosen = path in names or path.partition(".")[0] in names
+        if chosen and statistics is not None and statistics.null_count:
+            return True
     return False
 
 

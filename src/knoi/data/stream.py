@@ -1,13 +1,14 @@
 """Shuffled, prefetched, resumable minibatches of pairs, from memory or from files of any size."""
 
 from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import is_sparse, stack
 from knoi.data.pairs import PairSource, Prefetcher, RowPair, Stopped
@@ -58,8 +59,8 @@ class ShufflePlan:
             chunks = np.sort(order[first : first + self.window_chunks])
             missing = self.n_chunks * self.chunk_rows - self.n_rows
             n_rows = len(chunks) * self.chunk_rows - missing * int(chunks[-1] == self.n_chunks - 1)
-            address = (seed, epoch, len(windows))
-            windows.append(ShuffledWindow(self, chunks, start, start + n_rows, address))
+            address = seed, epoch, len(windows)
+            windows.append(ShuffledWindow(self, chunks, start, start + n_rows, *address))
             start += n_rows
         return windows
 
@@ -75,7 +76,9 @@ class ShuffledWindow:
     chunks: Rows  # (k,), sorted
     start: int
     stop: int
-    address: tuple[int, int, int]  # seed, epoch, index of the window
+    seed: int
+    epoch: int
+    index: int  # of the window
 
     def ranges(self) -> list[tuple[int, int]]:
         """Rows `(start, stop)` of each chunk, in file order."""
@@ -84,8 +87,7 @@ class ShuffledWindow:
 
     def shuffle(self) -> Rows:
         """The indices of the window in the order they are visited."""
-        seed, epoch, window = self.address
-        rng = generator(seed, Purpose.SHUFFLE, epoch, window)
+        rng = generator(self.seed, Purpose.SHUFFLE, self.epoch, self.index)
         indices: Rows = rng.permutation(self.stop - self.start)
         return indices
 
@@ -107,11 +109,6 @@ def plan_shuffle(
     it and the check of its values; a window is smaller if it need not be that large to mix well. A
     file that fits into four fifths, with the indices of two epochs, is one window and stays in
     memory. Pairs with `random_access` are in memory already: one window.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If not even chunks of one row fit.
     """
     spare = window_bytes - batch_bytes
     share = spare * 2 // 5
@@ -155,27 +152,22 @@ class Batch:
     next_position: Position
 
 
-@dataclass(frozen=True, eq=False)
-class _Window:
-    """One shuffled window in memory: `gather` returns the pairs at given indices."""
-
-    epoch: int
-    drawn: ShuffledWindow
-    order: Rows  # indices in the order they are visited
-    gather: "_Gather"
-
-    def piece(self, start: int, stop: int) -> "_Piece":
-        """Rows `start:stop` of the epoch's order, all of which are in this window."""
-        indices = self.order[start - self.drawn.start : stop - self.drawn.start]
-        return (*self.gather(indices), self.drawn.rows(indices))
-
-
 _Gather = Callable[[Rows], RowPair]
 _Piece = tuple[Array, Array, Rows]  # x, y and their row numbers
 
 
-class _StopReading(Exception):  # noqa: N818 - not an error: the consumer has stopped
-    """Ends the reading of a window that is no longer needed."""
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """One shuffled window in memory: `gather` returns the pairs at given indices."""
+
+    drawn: ShuffledWindow
+    order: Rows  # indices in the order they are visited
+    gather: _Gather
+
+    def piece(self, start: int, stop: int) -> _Piece:
+        """Rows `start:stop` of the epoch's order, all of which are in this window."""
+        indices = self.order[start - self.drawn.start : stop - self.drawn.start]
+        return (*self.gather(indices), self.drawn.rows(indices))
 
 
 class PairStream:
@@ -191,23 +183,10 @@ class PairStream:
     chunks at a time (each chunk at once, in file order), and shuffles the rows of each window.
     Two threads read and gather ahead of the consumer.
 
-    Parameters
-    ----------
-    pairs : PairSource
-        What to stream.
-    batch_size : int
-        b, pairs per minibatch.
-    seed : int
-        Determines the order.
-    window_bytes : int
-        Memory for all rows that the stream holds: five minibatches (one in use, two ahead, the
-        rows for the last one, a conversion) and, for files, two windows (one in use, one being
-        read) with the chunk being copied. Views in memory are not included, nor are the 16 bytes
-        per row for their order.
-    epochs : int, optional
-        The stream ends before this epoch, counted from 0 wherever it starts; None for no end.
-    start : Position
-        The first minibatch.
+    `window_bytes` is the memory for all rows that the stream holds: five minibatches (one in use,
+    two ahead, the rows for the last one, a conversion) and, for files, two windows (one in use, one
+    being read) with the chunk being copied. Views in memory are not included, nor are the 16 bytes
+    per row for their order. The stream ends before epoch `epochs`, wherever it starts.
     """
 
     def __init__(
@@ -238,18 +217,14 @@ class PairStream:
                 f"has minibatches 0 to {self.batches_per_epoch - 1}. "
                 "Use the batch_size and the data that the position was saved with."
             )
+        compute_bytes = sum(pairs.bytes_on(numpy_backend(pairs.dtype)))
         self.plan: ShufflePlan = plan_shuffle(
             n_rows=n,
             row_bytes=pairs.row_bytes,
-            batch_bytes=_BATCHES_IN_MEMORY * batch_size * max(pairs.compute_bytes, pairs.row_bytes),
+            batch_bytes=_BATCHES_IN_MEMORY * batch_size * max(compute_bytes, pairs.row_bytes),
             window_bytes=window_bytes,
             random_access=pairs.random_access,
         )
-
-    def epoch_order(self, epoch: int) -> Rows:
-        """The rows of one epoch in the order they are visited; 8 bytes per row."""
-        drawn = self.plan.windows(self.seed, epoch)
-        return np.concatenate([window.rows(window.shuffle()) for window in drawn])
 
     def __iter__(self) -> Prefetcher[Batch]:
         return Prefetcher(self._batches, depth=_BATCHES_AHEAD)
@@ -262,7 +237,7 @@ class PairStream:
             head: list[_Piece] = []
             pieces: list[_Piece] = []
             while (window := next(windows, None)) is not None:
-                epoch, start, stop = window.epoch, window.drawn.start, window.drawn.stop
+                epoch, start, stop = window.drawn.epoch, window.drawn.start, window.drawn.stop
                 if start == 0:
                     head = []
                 if start < wrapped:
@@ -304,23 +279,17 @@ class PairStream:
         wrapped = self.batches_per_epoch * self.batch_size - self.pairs.n_rows
         in_memory = self.pairs.random_access and self.plan.one_window
         resident: _Gather | None = self.pairs.take if in_memory else None
-        try:
-            for epoch in count(self.start.epoch):
-                if self.epochs is not None and epoch >= self.epochs:
-                    return
-                for drawn in self.plan.windows(self.seed, epoch):
-                    # A stream resumed within an epoch also needs the first rows of the epoch, for
-                    # its last minibatch.
-                    if drawn.stop <= self._first_row(epoch) and drawn.start >= wrapped:
-                        continue
-                    if resident is None and self.plan.one_window:
-                        resident = self._load(drawn, stopped)
-                    # No name for the rows: it would keep them in memory while the next are read.
-                    yield _Window(
-                        epoch, drawn, drawn.shuffle(), resident or self._load(drawn, stopped)
-                    )
-        except _StopReading:
-            return
+        first = self.start.epoch
+        for epoch in count(first) if self.epochs is None else range(first, self.epochs):
+            for drawn in self.plan.windows(self.seed, epoch):
+                # A stream resumed within an epoch also needs the first rows of the epoch, for its
+                # last minibatch.
+                if drawn.stop <= self._first_row(epoch) and drawn.start >= wrapped:
+                    continue
+                if resident is None and self.plan.one_window:
+                    resident = self._load(drawn, stopped)
+                # No name for the rows: it would keep them in memory while the next are read.
+                yield _Window(drawn, drawn.shuffle(), resident or self._load(drawn, stopped))
 
     def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
         """Read a window's chunks in file order into memory."""
@@ -335,7 +304,7 @@ class PairStream:
         at = 0
         for start, stop in drawn.ranges():
             if stopped():
-                raise _StopReading
+                raise CancelledError
             _add(windows, at, self.pairs.read(start, stop))
             at += stop - start
         x, y = (stack(rows) if isinstance(rows, list) else rows for rows in windows)

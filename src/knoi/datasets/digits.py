@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, zoom
 
+from knoi import checks
 from knoi.arrays.random import Purpose, generator, seed_from
 from knoi.exceptions import InputError, InputTypeError
 
@@ -35,24 +36,12 @@ _N_TEST_DIGITS = 397
 
 
 class DeformedImages:
-    """Endless deformed copies of base images, addressed by index.
+    """Endless deformed copies of base images, a uint8 array (n, height, width), by index.
 
-    Image i is a copy of base image a = (i - offset) mod n, moved along two smooth random fields
-    and shifted by at most one pixel. The first round, offset <= i < offset + n, holds the base
-    images unchanged.
+    Image i >= offset is a copy of base image a = (i - offset) mod n, moved along two smooth random
+    fields and shifted by at most one pixel. The first round, i < offset + n, holds the base images
+    unchanged.
 
-    Parameters
-    ----------
-    base : uint8 array of shape (n, height, width)
-    offset : int
-        Index of the first base image.
-    preceding : uint8 array of shape (offset, height, width), optional
-        The images at indices below `offset`. Without them those indices are an error.
-    seed : int
-        Seed of the deformation fields.
-
-    Notes
-    -----
     With k1 = (131071 i mod 2^32) mod 1521, k2 = (k1 + 1 + 2 i) mod 1522 and s = 1 if k1 + k2 is
     even, else -1,
 
@@ -63,21 +52,9 @@ class DeformedImages:
     pixels), and the shift is one of eight directions or none, by k1 mod 9, filled with zeros.
     """
 
-    def __init__(
-        self, base: Any, *, offset: int = 0, preceding: Any | None = None, seed: int = 0
-    ) -> None:
-        self._base = _image_stack(base, "base")
-        self._offset = int(offset)
-        self._preceding = None if preceding is None else _image_stack(preceding, "preceding")
-        if self._offset < 0:
-            raise InputError(f"offset={offset}. Pass 0 or more.")
-        if self._preceding is not None:
-            expected = (self._offset, *self.image_shape)
-            if self._preceding.shape != expected:
-                raise InputError(
-                    f"preceding has shape {self._preceding.shape}. Pass the images below the "
-                    f"offset, shape {expected}."
-                )
+    def __init__(self, base: Any, *, offset: int = 0, seed: int = 0) -> None:
+        self._base = _checked_images(base)
+        self._offset = checks.whole("offset", offset)
         self._fields = _smooth_fields(self.image_shape, seed_from(seed))  # (1522, h, w)
         self._tangents = _tangents(self._base)  # (2, n, h, w)
 
@@ -87,15 +64,9 @@ class DeformedImages:
         _, height, width = self._base.shape
         return height, width
 
-    @property
-    def n_base(self) -> int:
-        """Number of base images."""
-        return len(self._base)
-
     def base_of(self, indices: Any) -> NDArray[np.int64]:
-        """The base image of each index; -1 below the offset."""
-        i = self._checked_indices(indices)
-        return np.where(i < self._offset, -1, (i - self._offset) % self.n_base)
+        """The base image of each index."""
+        return (self._checked_indices(indices) - self._offset) % len(self._base)
 
     def take(self, indices: Any) -> UInt8:
         """The images at `indices` (k,), shape (k, height, width); any order, repeats allowed."""
@@ -108,19 +79,11 @@ class DeformedImages:
 
     def _fill(self, images: UInt8, i: NDArray[np.int64]) -> None:
         """Write image i[j] to images[j], which must be zero."""
-        after = i - self._offset
-        deformed = np.flatnonzero(after >= self.n_base)
-        if len(deformed) < len(i):
-            original = np.flatnonzero((after >= 0) & (after < self.n_base))
-            images[original] = self._base[after[original]]
-            before = np.flatnonzero(after < 0)
-            if self._preceding is not None:
-                images[before] = self._preceding[i[before]]
-            i = i[deformed]
-        if len(i) == 0:
-            return
-
-        a = (i - self._offset) % self.n_base
+        a = i - self._offset
+        unchanged = a < len(self._base)
+        images[unchanged] = self._base[a[unchanged]]
+        (deformed,) = np.nonzero(~unchanged)
+        i, a = i[deformed], a[deformed] % len(self._base)
         # i is reduced first so that no product overflows; the remainders are the same.
         k1 = ((i % 2**32) * 131071 % 2**32) % 1521
         k2 = (k1 + 1 + 2 * (i % 1522)) % 1522
@@ -155,25 +118,19 @@ class DeformedImages:
                 f"indices have dtype {i.dtype} and shape {i.shape}. Pass a 1-D array of integers."
             )
         i = i.astype(np.int64)
-        lowest = self._offset if self._preceding is None else 0
-        if i.size and i.min() < lowest:
+        if i.size and i.min() < self._offset:
             raise InputError(
-                f"There is no image {i.min()}: the first image has index {lowest}."
-                + (" Pass the preceding images." if i.min() >= 0 else "")
+                f"There is no image {i.min()}: the first image has index {self._offset}."
             )
         return i
 
 
-def _image_stack(images: Any, name: str) -> UInt8:
+def _checked_images(images: Any) -> UInt8:
     images = np.asarray(images)
-    if images.dtype != np.uint8:
-        raise InputTypeError(
-            f"{name} has dtype {images.dtype}. Scale the images to 0 to 255 and convert them to "
-            "uint8."
-        )
-    if images.ndim != 3 or 0 in images.shape:
+    if images.dtype != np.uint8 or images.ndim != 3 or 0 in images.shape:
         raise InputError(
-            f"{name} has shape {images.shape}. Pass (images, height, width), none of them 0."
+            f"base has dtype {images.dtype} and shape {images.shape}. Pass uint8 images, scaled to "
+            "0 to 255, of shape (images, height, width), none of them 0."
         )
     return np.ascontiguousarray(images)
 
@@ -268,11 +225,8 @@ def endless_digits(
     -------
     EndlessDigits
     """
-    if size < 8:
-        raise InputError(f"size={size}. The digits are 8 x 8 and only enlarged: pass 8 or more.")
-    for name, n in (("n_train", n_train), ("n_test", n_test)):
-        if n < 1:
-            raise InputError(f"{name}={n}. Pass at least 1.")
+    size = checks.integer("size", size, minimum=8, hint=" (the digits are 8 x 8 and only enlarged)")
+    n_train, n_test = checks.count("n_train", n_train), checks.count("n_test", n_test)
     from sklearn.datasets import load_digits  # takes half a second to import
 
     seed = seed_from(random_state)

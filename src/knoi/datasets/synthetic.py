@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from knoi import checks
 from knoi.arrays.random import Purpose, generator, seed_from
 from knoi.data.source import RowSource
 from knoi.exceptions import InputError
@@ -112,9 +113,8 @@ def two_view_sources(
 
     Any number of rows takes no memory and no file. Parameters are those of `make_two_views`.
     """
+    n_rows, noise = checks.count("n_samples", n_rows), checks.positive("noise", noise)
     r = np.asarray(correlations, dtype=np.float64)
-    if n_rows < 1:
-        raise InputError(f"n_samples={n_rows}. Pass at least 1.")
     if r.ndim != 1 or not np.all((r >= 0) & (r <= 1)):
         raise InputError(f"correlations={correlations!r}. Pass numbers from 0 to 1.")
     if len(n_features) != 2 or min(n_features) < max(len(r), 1):
@@ -122,8 +122,6 @@ def two_view_sources(
             f"n_features={n_features!r} with {len(r)} correlations. Each view needs at least one "
             "column per correlation."
         )
-    if not noise > 0:
-        raise InputError(f"noise={noise!r}. Pass a standard deviation above 0.")
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise InputError(f"dtype={np.dtype(dtype)}. Pass float32 or float64.")
     n_cols = (int(n_features[0]), int(n_features[1]))
