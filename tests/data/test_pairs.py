@@ -23,22 +23,18 @@ in_memory_or_file = pytest.mark.parametrize("random_access", [True, False])
 
 def as_kind(table, kind, path):
     """The same table as another type of view."""
-    if kind == "npy":
-        np.save(path.with_suffix(".npy"), table)
-        return path.with_suffix(".npy")
-    if kind == "hdf5":
-        with h5py.File(path.with_suffix(".h5"), "w") as file:
-            file["table"] = table
-        return path.with_suffix(".h5")
     frame = pd.DataFrame(table, columns=list("abcd"))
-    if kind == "parquet":
-        frame.to_parquet(path.with_suffix(".parquet"), row_group_size=64)
-        return path.with_suffix(".parquet")
-    return {
-        "sparse": scipy.sparse.csr_array(table),
-        "frame": frame,
-        "columns first": np.asfortranarray(table),
-    }[kind]
+    if kind == "npy":
+        np.save(path := f"{path}.npy", table)
+    elif kind == "hdf5":
+        with h5py.File(path := f"{path}.h5", "w") as file:
+            file["table"] = table
+    elif kind == "parquet":
+        frame.to_parquet(path := f"{path}.parquet", row_group_size=64)
+    else:
+        in_memory = {"sparse": scipy.sparse.csr_array(table), "frame": frame}
+        return in_memory.get(kind, np.asfortranarray(table))
+    return path
 
 
 def rows_of(pair):
@@ -54,11 +50,6 @@ def everything(pairs):
 
 
 class TestOpening:
-    def test_reads_aligned_rows(self):
-        pairs, _, _ = pair_of(10)
-        assert (pairs.n_rows, pairs.n_cols, pairs.row_bytes) == (10, (2, 3), 40)
-        assert rows_of(pairs.read(3, 7)) == [3, 4, 5, 6]
-
     def test_views_of_different_length(self):
         for nx, ny, rows in [(1200, 1199, "1200 rows"), (1, 4, "1 row")]:
             with pytest.raises(InputError) as caught:
@@ -133,16 +124,30 @@ class TestOpening:
         assert pairs.random_access
         assert np.shares_memory(pairs.read(0, 500)[0], X)
 
-    def test_invalid_arguments(self):
-        pairs, _, _ = pair_of(10)
-        for call, message in [
-            (lambda: pairs.read(5, 11), "Cannot read rows 5 to 11 of 10 rows. Pass 0 <= start"),
-            (lambda: pairs.part(6, 5), "Cannot read rows 6 to 5 of 10 rows."),
-            (lambda: pairs.iterate(0), "rows is 0. A chunk needs at least 1 row."),
-            (lambda: pairs.sample(0, seed=0), "n is 0. A sample needs at least 1 row."),
-        ]:
-            with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-                call()
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda ten: ten.read(5, 11), "Cannot read rows 5 to 11 of 10 rows. Pass 0 <= start"),
+            (lambda ten: ten.part(6, 5), "Cannot read rows 6 to 5 of 10 rows."),
+            (lambda ten: ten.iterate(0), "rows is 0. A chunk needs at least 1 row."),
+            (lambda ten: ten.sample(0, seed=0), "n is 0. A sample needs at least 1 row."),
+            (
+                lambda ten: ten.part(0, 1).split(0.5, seed=0),
+                "Cannot hold out a part of 1 row: each part needs at least one. Pass more rows.",
+            ),
+            *(
+                (
+                    lambda ten, held_out=held_out: ten.split(held_out, seed=0),
+                    f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a "
+                    "number of rows from 1 to 9.",
+                )
+                for held_out in (0, 10, 0.0, 1.0, float("nan"))
+            ),
+        ],
+    )
+    def test_invalid_arguments(self, call, message):
+        with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+            call(pair_of(10)[0])
 
 
 class TestFiniteness:
@@ -171,13 +176,9 @@ class TestFiniteness:
 class TestIterating:
     def test_covers_all_rows_in_order_and_reads_each_once(self):
         pairs, x, _ = pair_of(10)
-        assert list(pairs.chunks(4)) == [(0, 4), (4, 8), (8, 10)]
-        assert [rows_of(chunk) for chunk in pairs.iterate(4)] == [
-            [0, 1, 2, 3],
-            [4, 5, 6, 7],
-            [8, 9],
-        ]
-        assert x.reads == [(0, 4), (4, 8), (8, 10)]
+        chunks = [(0, 4), (4, 8), (8, 10)]
+        assert [rows_of(chunk) for chunk in pairs.iterate(4)] == [[*range(*c)] for c in chunks]
+        assert x.reads == list(pairs.chunks(4)) == chunks
 
     def test_holds_the_chunk_in_use_and_one_more(self):
         pairs, x, _ = pair_of(100)
@@ -227,29 +228,15 @@ class TestSplitting:
         assert len(x.reads) <= 66
 
     @in_memory_or_file
-    def test_parts_can_be_split_again(self, random_access):
+    def test_parts_of_parts(self, random_access):
         pairs, _, _ = pair_of(500, random_access=random_access)
         rest, tested = pairs.split(0.2, seed=1)
         trained, tuned = rest.split(100, seed=1)
         together = everything(trained) + everything(tuned) + everything(tested)
         assert (trained.n_rows, tuned.n_rows) == (300, 100)
         assert sorted(together) == list(range(500))
-
-    @pytest.mark.parametrize("held_out", [0, 10, 0.0, 1.0, float("nan")])
-    def test_invalid_sizes(self, held_out):
-        pairs, _, _ = pair_of(10)
-        message = (
-            f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a number "
-            "of rows from 1 to 9."
-        )
-        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-            pairs.split(held_out, seed=0)
-
-    def test_a_single_row(self):
-        pairs, _, _ = pair_of(1)
-        message = "Cannot hold out a part of 1 row: each part needs at least one. Pass more rows."
-        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-            pairs.split(0.5, seed=0)
+        assert everything(rest.part(5, 9)) == everything(rest)[5:9]
+        assert set(rows_of(tested.sample(50, seed=0))) < set(everything(tested))
 
     def test_a_small_fraction_still_holds_out_a_row(self):
         pairs, _, _ = pair_of(10)
@@ -257,24 +244,11 @@ class TestSplitting:
         assert pairs.split(0.999, seed=0)[0].n_rows == 1
 
 
-class TestParts:
-    def test_consecutive_rows(self):
-        pairs, _, _ = pair_of(100)
-        rest, _ = pairs.split(0.3, seed=2)
-        assert everything(rest.part(5, 9)) == everything(rest)[5:9]
-
-    @pytest.mark.parametrize("to_view", [np.asarray, scipy.sparse.csr_array])
-    def test_views_of_a_part_stay_paired(self, to_view):
-        table = numbered(40)
-        for part in PairSource.open(to_view(table), -table).split(0.3, seed=0):
-            x, y = part.views()
-            assert x.sparse is (to_view is scipy.sparse.csr_array)
-            np.testing.assert_array_equal(dense(x.read(2, 9)), table[part.row_numbers()][2:9])
-            np.testing.assert_array_equal(dense(x.read(2, 9)), -y.read(2, 9))
-
-    def test_views_of_the_whole_are_the_views_themselves(self):
+class TestViews:
+    def test_views_of_the_whole_and_of_a_part(self):
         pairs, x, y = pair_of(40)
         assert pairs.views() == (x, y)
+        assert rows_of([view.read(0, 6) for view in pairs.part(3, 9).views()]) == [*range(3, 9)]
         np.testing.assert_array_equal(pairs.row_numbers(), np.arange(40))
 
     def test_views_opened_once_are_not_converted_again(self, tmp_path, csv_conversions):
@@ -288,14 +262,15 @@ class TestParts:
 
 
 class TestPartAsView(ViewSourceContract):
-    @pytest.fixture(params=["array", "hdf5"])
+    @pytest.fixture(params=["array", "hdf5", "sparse"])
     def case(self, request, tmp_path):
         table = numbered(40, 4)
-        view = table if request.param == "array" else as_kind(table, "hdf5", tmp_path / "x")
+        view = table if request.param == "array" else as_kind(table, request.param, tmp_path / "x")
         with PairSource.open(view, view) as pairs:
             rest, _ = pairs.split(15, seed=1)
             expected = table[rest.row_numbers()]
-            yield SourceCase(lambda: rest.views()[0], expected, random_access=False)
+            sparse = request.param == "sparse"
+            yield SourceCase(lambda: rest.views()[0], expected, random_access=False, sparse=sparse)
 
 
 class TestSampling:
@@ -329,11 +304,6 @@ class TestSampling:
         # ceil(1000 / 16) runs, perhaps one cut in two by the end of the file.
         assert len(x.reads) <= 64
         assert sum(stop - start for start, stop in x.reads) == 1000
-
-    def test_of_a_part_stays_in_the_part(self):
-        pairs, _, _ = pair_of(1000)
-        _, held = pairs.split(0.3, seed=0)
-        assert set(rows_of(held.sample(100, seed=0))) < set(everything(held))
 
     def test_in_memory_rows_are_scattered(self):
         pairs, _, _ = pair_of(10_000, random_access=True)

@@ -7,8 +7,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from knoi.data import parquet
 from knoi.data.open import open_view, read_column
@@ -24,6 +22,7 @@ from tests.data.opening import (
     contract,
     error_message,
     in_memory,
+    on_disk,
     read_all,
 )
 from tests.data.opening import TABLE as FOUR_COLUMNS
@@ -48,11 +47,9 @@ def write(path, columns, group_rows=4):
 
 
 def case(columns, expected, names, selector=""):
-    def make(folder):
-        path = f"{write(folder / 'view.parquet', columns)}{selector}"
-        return SourceCase(lambda: open_view(path, "X"), expected, False, names)
-
-    return make
+    return on_disk(
+        lambda folder: write(folder / "view.parquet", columns), selector, expected, names
+    )
 
 
 def folder_case(folder):
@@ -152,29 +149,11 @@ def test_a_row_group_is_decoded_in_batches(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read_all(path), TABLE)
 
 
-@settings(max_examples=30)
-@given(st.data())
-def test_any_range_of_any_row_groups(tmp_path_factory, data):
-    n_rows = data.draw(st.integers(1, 30))
-    rows = np.arange(n_rows * 2.0).reshape(n_rows, 2)
-    path = tmp_path_factory.mktemp("parquet") / "view.parquet"
-    write(path, columns_of(rows, ("a", "b")), data.draw(st.integers(1, 30)))
-    source = open_view(path, "X")
-    for _ in range(3):
-        start = data.draw(st.integers(0, n_rows))
-        stop = data.draw(st.integers(start, n_rows))
-        np.testing.assert_array_equal(source.read(start, stop), rows[start:stop])
-    source.close()
-
-
-def with_null(row):
-    return pa.array([None if k == row else float(k) for k in range(11)])
-
-
 @pytest.mark.parametrize("statistics", [True, False])
 def test_nulls_are_located(tmp_path, statistics):
     path = tmp_path / "view.parquet"
-    table = pa.table({"a": TABLE[:, 0], "b": with_null(9)})
+    b = pa.array([None if k == 9 else float(k) for k in range(11)])
+    table = pa.table({"a": TABLE[:, 0], "b": b})
     pq.write_table(table, path, row_group_size=4, write_statistics=statistics)
     with pytest.raises(InputError) as caught:
         read_all(path)
@@ -185,12 +164,9 @@ def test_nulls_are_located(tmp_path, statistics):
     if statistics:  # then it is an error on opening
         assert "at row 9" in error_message(path)
     assert read_all(f"{path}:a").shape == (11, 1)  # other columns may have nulls
-
-
-def test_nulls_in_a_folder_are_counted_from_its_first_file(tmp_path):
-    write(tmp_path / "0.parquet", {"b": np.arange(11.0)})
-    write(tmp_path / "1.parquet", {"b": with_null(2)})
-    assert "has a null in column 'b' at row 13" in error_message(tmp_path)
+    write(tmp_path / "earlier.parquet", {"a": TABLE[:, 0], "b": np.arange(11.0)})
+    with pytest.raises(InputError, match="has a null in column 'b' at row 20"):
+        read_all(tmp_path)  # of a folder, counted from its first file
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float32())])

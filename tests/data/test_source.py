@@ -1,5 +1,7 @@
 """Sets of rows as runs; values that are not finite are found and located."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,19 +66,11 @@ def test_nan_and_infinity_are_located():
     assert "row 0, column 1" in error_for(strided)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.bool_])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "?"])
 def test_a_sum_that_overflows_is_not_an_error(dtype):
-    largest = 1 if dtype == np.bool_ else np.iinfo(dtype).max if dtype == np.uint8 else None
-    largest = np.finfo(dtype).max if largest is None else largest
+    largest = np.finfo(dtype).max if dtype[0] == "f" else 255
     check_finite(np.full((500, 3), largest, dtype=dtype), "X", 0, None)
     check_finite(np.empty((0, 3), dtype=dtype), "X", 0, None)
-
-
-def test_the_search_in_several_pieces(monkeypatch):
-    monkeypatch.setattr("knoi.data.source._SEARCH_BYTES", 64)
-    rows = np.ones((100, 4))
-    rows[73, 2] = np.nan
-    assert "row 1073, column 2" in error_for(rows, 1000)
 
 
 @given(
@@ -87,7 +81,9 @@ def test_the_search_in_several_pieces(monkeypatch):
 )
 def test_agrees_with_a_search_of_every_value(rows):
     bad = np.argwhere(~np.isfinite(rows))
-    if len(bad) == 0:
-        check_finite(rows, "X", 0, None)
-    else:
-        assert f" at row {bad[0, 0]}, column {bad[0, 1]}: " in error_for(rows)
+    for search_bytes in (16, 2**24):
+        with patch("knoi.data.source._SEARCH_BYTES", search_bytes):
+            if len(bad) == 0:
+                check_finite(rows, "X", 0, None)
+            else:
+                assert f" at row {bad[0, 0]}, column {bad[0, 1]}: " in error_for(rows)
