@@ -118,12 +118,6 @@ class TestOpening:
                     rows += batch.rows.tolist()
                 assert sorted(rows) == list(range(500))
 
-    def test_arrays_are_indexed_in_place(self):
-        X, Y = numbered(500, 4), numbered(500, 3)
-        pairs = PairSource.open(X, Y)
-        assert pairs.random_access
-        assert np.shares_memory(pairs.read(0, 500)[0], X)
-
     @pytest.mark.parametrize(
         ("call", "message"),
         [
@@ -167,7 +161,9 @@ class TestFiniteness:
     def test_rows_taken_out_of_order(self):
         X = numbered(50)
         X[13, 1] = np.inf
-        pairs = PairSource(*(RecordingSource(X, random_access=True) for _ in range(2)))
+        pairs = PairSource.open(X, X)
+        assert pairs.random_access
+        assert np.shares_memory(pairs.read(0, 13)[0], X)  # arrays are indexed in place
         with pytest.raises(NonFiniteError, match=r"^X has inf at row 13, column 1\b"):
             pairs.take(np.array([40, 13, 2]))
         assert pairs.take(np.array([40, 2, 2]))[0][:, 0].tolist() == [40, 2, 2]
@@ -216,6 +212,10 @@ class TestSplitting:
         again = pairs.split(held_out, seed)
         assert [everything(part) for part in again] == [everything(rest), everything(held)]
 
+    def test_a_small_fraction_still_holds_out_a_row(self):
+        pairs, _, _ = pair_of(10)
+        assert pairs.split(0.001, seed=0)[1].n_rows == pairs.split(0.999, seed=0)[0].n_rows == 1
+
     def test_a_file_is_split_into_long_runs(self):
         pairs, x, _ = pair_of(64_000)
         rest, held = pairs.split(0.1, seed=0)
@@ -237,11 +237,6 @@ class TestSplitting:
         assert sorted(together) == list(range(500))
         assert everything(rest.part(5, 9)) == everything(rest)[5:9]
         assert set(rows_of(tested.sample(50, seed=0))) < set(everything(tested))
-
-    def test_a_small_fraction_still_holds_out_a_row(self):
-        pairs, _, _ = pair_of(10)
-        assert pairs.split(0.001, seed=0)[1].n_rows == 1
-        assert pairs.split(0.999, seed=0)[0].n_rows == 1
 
 
 class TestViews:

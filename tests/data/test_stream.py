@@ -4,6 +4,7 @@ import _thread
 import re
 import threading
 import time
+import weakref
 from functools import partial
 from itertools import islice
 
@@ -116,11 +117,8 @@ class TestOrder:
     @pytest.mark.parametrize("make_pair", [memory_pair, file_pair])
     def test_epochs_and_seeds_differ_and_repeat(self, make_pair):
         pairs, _, _ = make_pair(200)
-        stream = PairStream(pairs, 10, 0, window_bytes=PLENTY)
-        same = PairStream(pairs, 10, 0, window_bytes=PLENTY)
-        other = PairStream(pairs, 10, 1, window_bytes=PLENTY)
-        orders = {tuple(epoch_order(s, e)) for s in (stream, same, other) for e in range(3)}
-        assert len(orders) == 6
+        streams = [PairStream(pairs, 10, seed, window_bytes=PLENTY) for seed in (0, 0, 1)]
+        assert len({tuple(epoch_order(one, epoch)) for one in streams for epoch in range(3)}) == 6
 
     def test_a_larger_file_mixes_chunks_and_the_windows_differ_between_epochs(self):
         pairs, _, _ = file_pair(1000)
@@ -202,26 +200,19 @@ class TestReading:
             for window in (epoch[:4], epoch[4:8], epoch[8:]):
                 assert window == sorted(window)
 
-    def test_a_file_that_fits_is_read_once(self):
-        pairs, x, _ = file_pair(100)
-        list(PairStream(pairs, 10, 0, window_bytes=PLENTY, epochs=5))
-        assert x.reads == [(0, 100)]
+    def test_a_file_that_fits_is_read_once_and_arrays_are_not_copied(self):
+        for (pairs, x, _), reads in ((file_pair(100), [(0, 100)]), (memory_pair(100), [])):
+            x.reads.clear()
+            list(PairStream(pairs, 10, 0, window_bytes=PLENTY, epochs=5))
+            assert x.reads == reads
 
     def test_resuming_reads_from_its_window_on_and_the_rows_to_wrap_to(self):
         plan = {"chunk_rows": 10, "window_chunks": 2, "epochs": 1, "start": Position(0, 8)}
-        pairs, x, _ = file_pair(100)
-        list(windowed(pairs, 10, **plan))
-        assert len(x.reads) == 2
-        pairs, x, _ = file_pair(97)
-        list(windowed(pairs, 10, **plan))
-        # One window more: the last minibatch takes 3 rows from the first.
-        assert len(x.reads) == 4
-
-    def test_arrays_in_memory_are_not_copied(self):
-        pairs, x, _ = memory_pair(1000)
-        x.reads.clear()
-        list(PairStream(pairs, 100, 0, window_bytes=PLENTY, epochs=2))
-        assert x.reads == []
+        # With 97 rows one window more: the last minibatch takes 3 rows from the first.
+        for n, reads in ((100, 2), (97, 4)):
+            pairs, x, _ = file_pair(n)
+            list(windowed(pairs, 10, **plan))
+            assert len(x.reads) == reads
 
     def test_memory_in_use_fits_window_bytes(self):
         n, b, allowed = 20_000, 50, 64 * 1024
@@ -232,14 +223,14 @@ class TestReading:
         windows = 2 * plan.window_chunks * plan.chunk_rows * (pairs.row_bytes + 8)
         assert windows + 2 * plan.chunk_rows * pairs.row_bytes + 5 * b * pairs.row_bytes <= allowed
         assert windows > allowed // 2
-        loaded = LoadedRows(stream)
+        in_memory = count_windows(stream)
         for t, batch in enumerate(stream):
             assert_aligned(batch)
             if t % 100 == 0:
                 time.sleep(0.01)  # time enough to read too far ahead
         # Chunks are copied into the window as they come: one at a time, of each view.
         assert max(x.most_alive_rows, y.most_alive_rows) <= plan.chunk_rows
-        assert 0 < loaded.most <= 2
+        assert 0 < max(in_memory) <= 2
 
     def test_closing_a_stream_stops_the_reading(self):
         pairs, x, _ = file_pair(10_000)
@@ -253,37 +244,29 @@ class TestReading:
         assert len(x.reads) == done
 
 
-class LoadedRows:
-    """Counts the windows of a stream that are in memory at the same time."""
+def count_windows(stream):
+    """The numbers of windows in memory, whenever one is loaded."""
+    load, alive, counts = stream._load, weakref.WeakSet(), []
 
-    def __init__(self, stream):
-        self.alive = self.most = 0
-        load, lock = stream._load, threading.Lock()
+    def counted(drawn, stopped):
+        counts.append(len(alive) + 1)
+        gather = load(drawn, stopped)
+        alive.add(gather)
+        return gather
 
-        def change(by):
-            with lock:
-                self.alive += by
-                self.most = max(self.most, self.alive)
-
-        class Gather:
-            def __init__(self, gather):
-                self.gather = gather
-
-            def __call__(self, indices):
-                return self.gather(indices)
-
-            def __del__(self):
-                change(-1)
-
-        def counted(drawn, stopped):
-            change(1)
-            return Gather(load(drawn, stopped))
-
-        stream._load = counted
+    stream._load = counted
+    return counts
 
 
 class TestPlan:
-    def test_plenty_of_memory_does_not_delay_the_first_minibatch(self):
+    def test_sizes(self):
+        # 1000 MiB for 3 kB rows: 400 MiB a window, 16 chunks of 25 MiB.
+        plan = plan_shuffle(10**7, 3064, 0, 1000 * MIB, random_access=False)
+        assert (plan.chunk_rows, plan.window_chunks) == (25 * MIB // 3072, 16)
+        # 10 MiB: chunks of 1 MiB, four to a window.
+        plan = plan_shuffle(10**7, 3064, 0, 10 * MIB, random_access=False)
+        assert (plan.chunk_rows, plan.window_chunks) == (MIB // 3072, 4)
+        # Plenty of memory does not delay the first minibatch.
         few, many = (
             plan_shuffle(10**9, 3064, 0, budget * MIB, random_access=False)
             for budget in (4_000, 400_000)
@@ -291,18 +274,7 @@ class TestPlan:
         assert few == many
         assert many.window_chunks * many.chunk_rows * 3064 <= 512 * MIB
         assert many.window_chunks >= 16
-        in_memory = plan_shuffle(10**6, 3064, 0, 400_000 * MIB, random_access=False)
-        assert in_memory.one_window
-
-    def test_pure_numbers(self):
-        # 1000 MiB for 3 kB rows: 400 MiB a window, 16 chunks of 25 MiB.
-        plan = plan_shuffle(10**7, 3064, 0, 1000 * MIB, random_access=False)
-        assert plan.chunk_rows == 25 * MIB // 3072
-        assert plan.window_chunks == 16
-        # 10 MiB: chunks of 1 MiB, four to a window.
-        plan = plan_shuffle(10**7, 3064, 0, 10 * MIB, random_access=False)
-        assert plan.chunk_rows == MIB // 3072
-        assert plan.window_chunks == 4
+        assert plan_shuffle(10**6, 3064, 0, 400_000 * MIB, random_access=False).one_window
 
     @given(
         st.integers(1, 10**9),
@@ -326,20 +298,11 @@ class TestPlan:
             windows = n_rows * (row_bytes + 16)
         assert batch_bytes + windows + reading <= window_bytes
 
-    def test_too_little_memory(self):
-        pairs, _, _ = file_pair(1000)
-        message = (
-            "window_bytes is 1000 bytes, but the minibatches in use and ahead need at least "
-            "20.0 KiB. Lower batch_size or allow more memory."
-        )
-        with pytest.raises(MemoryBudgetError, match=f"^{re.escape(message)}$"):
-            PairStream(pairs, 100, 0, window_bytes=1000)
-
 
 class TestErrors:
-    def test_invalid_arguments(self):
-        pairs, _, _ = file_pair(10)
-        for arguments, message in [
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
             (
                 {"batch_size": 11},
                 "batch_size is 11 but the data has 10 rows. The rows of a minibatch are distinct: "
@@ -352,9 +315,18 @@ class TestErrors:
                 "Use the batch_size and the data that the position was saved with.",
             ),
             ({"batch_size": 3, "start": Position(-1, 0)}, "start is minibatch 0 of epoch -1"),
-        ]:
-            with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-                PairStream(pairs, seed=0, window_bytes=PLENTY, **arguments)
+            (
+                {"batch_size": 10, "window_bytes": 1000},
+                "window_bytes is 1000 bytes, but the minibatches in use and ahead need at least "
+                "2.4 KiB. Lower batch_size or allow more memory.",
+            ),
+        ],
+    )
+    def test_invalid_arguments(self, arguments, message):
+        pairs, _, _ = file_pair(10)
+        error = MemoryBudgetError if "window_bytes" in arguments else InputError
+        with pytest.raises(error, match=f"^{re.escape(message)}"):
+            PairStream(pairs, seed=0, **{"window_bytes": PLENTY, **arguments})
 
     @pytest.mark.parametrize("random_access", [True, False])
     def test_a_bad_value_is_an_error_in_the_consumer(self, random_access):
@@ -386,15 +358,12 @@ class TestErrors:
             hung.wait(30)
             _thread.interrupt_main()
 
-        interrupter = threading.Thread(target=interrupt)
-
         def consume():
-            interrupter.start()
+            threading.Thread(target=interrupt).start()
             next(batches)
 
         with pytest.raises(KeyboardInterrupt):
             consume()
-        interrupter.join()
         released.set()
         batches.close()
         # The read under way was the last.

@@ -15,12 +15,14 @@ def digits():
     return endless_digits(30_000, 6_000)
 
 
-def test_all_digits_are_distinct(digits):
-    rows = [
-        np.concatenate([X, Y], axis=1)
-        for X, Y in ((digits.X_train, digits.Y_train), (digits.X_test, digits.Y_test))
-    ]
-    assert len({row.tobytes() for part in rows for row in part}) == 36_000
+def test_images_are_distinct_and_the_parts_have_no_base_digit_in_common(digits):
+    train, test = (
+        [row.tobytes() for row in np.concatenate(views, axis=1)]
+        for views in ((digits.X_train, digits.Y_train), (digits.X_test, digits.Y_test))
+    )
+    assert len({*train, *test}) == 36_000
+    # The first round of each part holds its base digits undeformed.
+    assert len({*train[:1400], *test[:397]}) == len(load_digits().images) == 1797
 
 
 def test_digits_have_the_stated_shapes(digits):
@@ -30,18 +32,9 @@ def test_digits_have_the_stated_shapes(digits):
     assert digits.X_test.shape == digits.Y_test.shape == (6_000, 128)
     for part in (digits.X_train, digits.Y_train, digits.X_test, digits.Y_test):
         assert part.dtype == np.float32
-        assert part.min() == 0.0
-        assert part.max() == 1.0
+        assert (part.min(), part.max()) == (0.0, 1.0)
     assert np.bincount(digits.labels_train).min() > 2000
     assert len(digits.labels_test) == 6_000
-
-
-def test_the_parts_have_no_base_digit_in_common(digits):
-    # The first round of each part holds its base digits undeformed.
-    train = np.concatenate([digits.X_train, digits.Y_train], axis=1)[:1400]
-    test = np.concatenate([digits.X_test, digits.Y_test], axis=1)[:397]
-    base = {row.tobytes() for row in train} | {row.tobytes() for row in test}
-    assert len(base) == len(load_digits().images) == 1797
 
 
 def test_enlarged_digits_look_like_the_bundled_ones_under_their_labels():
@@ -73,14 +66,17 @@ def test_seeds(digits):
     assert not np.array_equal(another.Y_train, again.Y_train)
 
 
-def test_invalid_arguments():
-    for call, message in [
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (
-            lambda: endless_digits(10, 10, size=7),
-            "size=7: wanted a whole number >= 8 (the digits are 8 x 8 and only enlarged).",
+            {"size": 7},
+            "size=7: wanted a whole number >= 8 (the digits are 8 x 8 and only enl",
         ),
-        (lambda: endless_digits(0, 10), "n_train=0: wanted a whole number >= 1."),
-        (lambda: endless_digits(10, -1), "n_test=-1: wanted a whole number >= 1."),
-    ]:
-        with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-            call()
+        ({"n_train": 0}, "n_train=0: wanted a whole number >= 1."),
+        ({"n_test": -1}, "n_test=-1: wanted a whole number >= 1."),
+    ],
+)
+def test_invalid_arguments(options, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        endless_digits(**{"n_train": 10, "n_test": 10, **options})
