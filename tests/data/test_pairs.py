@@ -123,17 +123,12 @@ class TestOpening:
         [
             (lambda ten: ten.read(5, 11), "Cannot read rows 5 to 11 of 10 rows. Pass 0 <= start"),
             (lambda ten: ten.part(6, 5), "Cannot read rows 6 to 5 of 10 rows."),
-            (lambda ten: ten.iterate(0), "rows is 0. A chunk needs at least 1 row."),
-            (lambda ten: ten.sample(0, seed=0), "n is 0. A sample needs at least 1 row."),
-            (
-                lambda ten: ten.part(0, 1).split(0.5, seed=0),
-                "Cannot hold out a part of 1 row: each part needs at least one. Pass more rows.",
-            ),
+            (lambda ten: ten.part(0, 1).split(0.5, seed=0), "held_out is 0.5, of 1 row. Pass a"),
             *(
                 (
                     lambda ten, held_out=held_out: ten.split(held_out, seed=0),
                     f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a "
-                    "number of rows from 1 to 9.",
+                    "number of rows, so that each part has at least one row.",
                 )
                 for held_out in (0, 10, 0.0, 1.0, float("nan"))
             ),

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from knoi.arrays.sparse import narrow_indices
+from knoi.arrays.sparse import narrow_indices, nested_bytes
 from knoi.data.source import (
     REAL_KINDS,
     RowSource,
@@ -69,14 +69,8 @@ def open_sparse(data: Any, label: str) -> RowSource:
         window.has_canonical_format = True
         return window
 
-    return RowSource(
-        label,
-        shape=rows.shape,
-        dtype=rows.dtype,
-        fetch=fetch,
-        random_access=True,
-        stored_bytes=rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes,
-    )
+    n_bytes = nested_bytes(rows)
+    return RowSource(label, rows.shape, rows.dtype, fetch, random_access=True, stored_bytes=n_bytes)
 
 
 def _canonical_csr(data: Any, label: str) -> scipy.sparse.csr_array:
@@ -121,7 +115,7 @@ def open_tensor(data: Any, label: str) -> RowSource:
             "tensors of real numbers can be used. Convert it first, e.g. with tensor.to_dense() or "
             "tensor.float(), or pass a scipy.sparse matrix."
         ) from error
-    return RowSource(label, shape=tuple(data.shape), dtype=dtype, fetch=fetch, random_access=True)
+    return RowSource(label, tuple(data.shape), dtype, fetch, random_access=True)
 
 
 def open_pandas(data: Any, label: str) -> RowSource:
@@ -131,14 +125,12 @@ def open_pandas(data: Any, label: str) -> RowSource:
     # pandas accepts `na_value` only if some column can hold one, and then `dtype` is a float.
     has_nullable = any(not isinstance(column, np.dtype) for column in data.dtypes)
     missing = {"na_value": np.nan} if has_nullable and dtype.kind == "f" else {}
-    return RowSource(
-        label,
-        shape=data.shape,
-        dtype=dtype,
-        fetch=lambda start, stop: read_only(data.iloc[start:stop].to_numpy(dtype=dtype, **missing)),
-        random_access=True,
-        column_names=_names_if_text(data.columns),
-    )
+
+    def fetch(start: int, stop: int) -> NDArray[Any]:
+        return read_only(data.iloc[start:stop].to_numpy(dtype=dtype, **missing))
+
+    names = _names_if_text(data.columns)
+    return RowSource(label, data.shape, dtype, fetch, random_access=True, column_names=names)
 
 
 def open_polars(data: Any, label: str) -> RowSource:
@@ -152,14 +144,8 @@ def open_polars(data: Any, label: str) -> RowSource:
             rows[:, j] = (column.cast(float) if column.null_count() else column).to_numpy()
         return rows
 
-    return RowSource(
-        label,
-        shape=data.shape,
-        dtype=dtype,
-        fetch=fetch,
-        random_access=True,
-        column_names=tuple(data.columns),
-    )
+    names = tuple(data.columns)
+    return RowSource(label, data.shape, dtype, fetch, random_access=True, column_names=names)
 
 
 def _names_if_text(names: Iterable[Any]) -> tuple[str, ...] | None:

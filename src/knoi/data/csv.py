@@ -94,7 +94,7 @@ def open_csv(path: Path, selector: str | None, label: str) -> RowSource:
                 rows = _convert(layout, np.dtype(np.int64), label)
         if rows is None:
             rows = _convert(layout, np.dtype(np.float64), label)
-    return array_source(rows, label, random_access=False, column_names=layout.column_names)
+    return array_source(rows, label, column_names=layout.column_names)
 
 
 def read_csv(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:

@@ -300,7 +300,7 @@ def _map(path: Path, stream: IO[bytes], size: int, start: int, label: str) -> Ro
     shape, fortran_order, dtype = _read_header(stream, size, label)
     order: Literal["F", "C"] = "F" if fortran_order else "C"
     rows = np.memmap(path, dtype, "r", start + stream.tell(), shape, order)
-    return array_source(rows, label, random_access=False)
+    return array_source(rows, label)
 
 
 def _start_of_member(path: Path, member: zipfile.ZipInfo) -> int:

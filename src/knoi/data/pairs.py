@@ -190,8 +190,6 @@ class PairSource:
 
     def chunks(self, rows: int) -> Iterator[tuple[int, int]]:
         """Consecutive ranges `(start, stop)` of at most `rows` rows that cover all pairs."""
-        if rows < 1:
-            raise InputError(f"rows is {rows}. A chunk needs at least 1 row.")
         return ((start, min(start + rows, self.n_rows)) for start in range(0, self.n_rows, rows))
 
     def iterate(self, rows: int) -> Prefetcher[RowPair]:
@@ -207,21 +205,15 @@ class PairSource:
         fraction of the pairs (float, between 0 and 1) or a number of pairs (int).
         """
         n = self.n_rows
-        if n < 2:
-            raise InputError(
-                f"Cannot hold out a part of {plural(n, 'row')}: each part needs at least one. "
-                "Pass more rows."
-            )
+        count = 0
         if is_integer(held_out):
             count = int(held_out)
-            valid = 0 < count < n
-        else:
-            valid = 0.0 < held_out < 1.0
-            count = min(max(round(held_out * n), 1), n - 1) if valid else 0
-        if not valid:
+        elif 0 < held_out < 1:
+            count = min(max(round(held_out * n), 1), n - 1)
+        if not 0 < count < n:
             raise InputError(
                 f"held_out is {held_out!r}, of {plural(n, 'row')}. Pass a fraction between 0 and 1 "
-                f"or a number of rows from 1 to {n - 1}."
+                "or a number of rows, so that each part has at least one row."
             )
         run_rows = max(1, min(_SPLIT_RUN_BYTES // self.row_bytes, count // _SPLIT_RUNS))
         rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
@@ -238,8 +230,6 @@ class PairSource:
 
         Each row is equally likely. Without `random_access` they are taken in short runs.
         """
-        if n < 1:
-            raise InputError(f"n is {n}. A sample needs at least 1 row.")
         if n >= self.n_rows:
             return self.read(0, self.n_rows)
         run_rows = 1 if self.random_access else _SAMPLE_RUN_ROWS

@@ -103,10 +103,9 @@ def open_parquet(path: Path, selector: str | None, label: str) -> RowSource:
             rows.fetch(group.start, group.start + 1)
     return RowSource(
         label,
-        shape=(groups[-1].stop, layout.n_cols),
-        dtype=layout.dtype,
-        fetch=rows.fetch,
-        random_access=False,
+        (groups[-1].stop, layout.n_cols),
+        layout.dtype,
+        rows.fetch,
         column_names=layout.feature_names,
         release=rows.close,
     )
@@ -126,17 +125,13 @@ def open_arrow_table(data: Any, label: str) -> RowSource:
     check_shape(label, (data.num_rows, len(names)))
     table = data.select(names)
     first_row = table.slice(0, 1).combine_chunks().to_batches()[0]
-    layout = _ColumnLayout(label, table.schema, names, lambda lists: first_row)
-    return RowSource(
-        label,
-        shape=(table.num_rows, layout.n_cols),
-        dtype=layout.dtype,
-        fetch=lambda start, stop: layout.rows(
-            stop - start, table.slice(start, stop - start).to_batches(), start
-        ),
-        random_access=True,
-        column_names=layout.feature_names,
-    )
+    layout = _ColumnLayout(label, table.schema, names, lambda _: first_row)
+
+    def fetch(start: int, stop: int) -> NDArray[Any]:
+        return layout.rows(stop - start, table.slice(start, stop - start).to_batches(), start)
+
+    shape, names = (table.num_rows, layout.n_cols), layout.feature_names
+    return RowSource(label, shape, layout.dtype, fetch, random_access=True, column_names=names)
 
 
 class _ParquetRows:

@@ -75,11 +75,11 @@ class RowSource:
     def __init__(
         self,
         label: str,
-        *,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         fetch: Callable[[int, int], Array],
-        random_access: bool,
+        *,
+        random_access: bool = False,
         column_names: tuple[str, ...] | None = None,
         release: Callable[[], None] | None = None,
         stored_bytes: int | None = None,
@@ -125,16 +125,16 @@ def array_source(
     rows: NDArray[Any],
     label: str,
     *,
-    random_access: bool,
+    random_access: bool = False,
     column_names: tuple[str, ...] | None = None,
 ) -> RowSource:
     """An array of numbers as a source: what it reads are read-only views of the array."""
     table = read_only(rows)
     return RowSource(
         label,
-        shape=table.shape,
-        dtype=table.dtype,
-        fetch=lambda start, stop: table[start:stop],
+        table.shape,
+        table.dtype,
+        lambda start, stop: table[start:stop],
         random_access=random_access,
         column_names=column_names,
     )
@@ -485,10 +485,9 @@ def part_source(view: CheckedView, rows: RowRuns) -> RowSource:
     source = view.source
     return RowSource(
         view.name,
-        shape=(rows.n_rows, source.n_cols),
-        dtype=source.dtype,
-        fetch=lambda start, stop: view.read_runs(rows.part(start, stop)),
-        random_access=False,
+        (rows.n_rows, source.n_cols),
+        source.dtype,
+        lambda start, stop: view.read_runs(rows.part(start, stop)),
         column_names=source.column_names,
         stored_bytes=source.row_bytes * rows.n_rows if source.sparse else None,
     )

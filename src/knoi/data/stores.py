@@ -109,14 +109,8 @@ def stored_array_source(
     _check_open(array, label)
     # An HDF5 dataset without a dataspace has no shape.
     shape = (0,) if array.shape is None else array.shape
-    return RowSource(
-        label,
-        shape=shape[::-1] if transposed else shape,
-        dtype=array.dtype,
-        fetch=fetch,
-        random_access=False,
-        release=release,
-    )
+    shape = shape[::-1] if transposed else shape
+    return RowSource(label, shape, array.dtype, fetch, release=release)
 
 
 def _check_open(array: Any, label: str) -> None:

@@ -209,16 +209,10 @@ def generated_views(
 
     Reading rows of one view and then the same rows of the other, in one thread, makes them once.
     """
-    shared = _SharedRows(generator)
+    n, dtype, shared = generator.n_rows, generator.dtype, _SharedRows(generator)
     x, y = (
-        RowSource(
-            label,
-            shape=(generator.n_rows, generator.n_cols[side]),
-            dtype=generator.dtype,
-            fetch=partial(shared.take, side),
-            random_access=random_access,
-        )
-        for side, label in enumerate("XY")
+        RowSource(label, (n, d), dtype, partial(shared.take, side), random_access=random_access)
+        for side, (label, d) in enumerate(zip("XY", generator.n_cols, strict=True))
     )
     return x, y
 
