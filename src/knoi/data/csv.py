@@ -302,6 +302,9 @@ def locate_bad_cell(layout: _Layout, label: str, first_row: int) -> InputError |
 
     The file is read once more, by Python's parser: Arrow does not say where a value is.
     """
+    advice = "Encode text as numbers first, or leave it out."
+    if layout.names is not None:
+        advice = "Select other columns with PATH:a,b, or encode text as numbers first."
     with _open_text(layout.path) as text:
         lines = islice(text, layout.n_skipped, None)
         parsed = csv.reader(lines, delimiter=layout.delimiter)
@@ -322,17 +325,10 @@ def locate_bad_cell(layout: _Layout, label: str, first_row: int) -> InputError |
                         "sklearn.impute.SimpleImputer) and write the file again."
                     )
                 if not _is_number(value):
+                    if _DECIMAL_COMMA.fullmatch(value):
+                        advice = "Write decimals with a point, not a comma."
                     return InputTypeError(
                         f"{label} has the string {reprlib.repr(row[column])} at "
-                        f"{layout.cell(number, column)}: only numbers can be used. "
-                        f"{_advice(value, layout)}"
+                        f"{layout.cell(number, column)}: only numbers can be used. {advice}"
                     )
     return None
-
-
-def _advice(value: str, layout: _Layout) -> str:
-    if _DECIMAL_COMMA.fullmatch(value):
-        return "Write decimals with a point, not a comma."
-    if layout.names is None:
-        return "Encode text as numbers first, or leave it out."
-    return "Select other columns with PATH:a,b, or encode text as numbers first."

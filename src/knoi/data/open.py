@@ -222,7 +222,9 @@ def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
             n_bytes = sum(member.file_size for member in archive.infolist())
             check_fits(label, "a sparse matrix", n_bytes, "Split its rows over several files.")
             return open_sparse(scipy.sparse.load_npz(path), label)  # does not unpickle
-        member = _choose_member(archive, selector, label)
+        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        wanted = None if selector is None else selector.removesuffix(".npy")
+        member = archive.getinfo(choose(label, "array", names, wanted) + ".npy")
         with archive.open(member) as stream:
             if member.compress_type == zipfile.ZIP_STORED:
                 start = _start_of_member(path, member)
@@ -235,26 +237,14 @@ def open_npz(path: Path, selector: str | None, label: str) -> RowSource:
         return array_source(rows, label, random_access=True)
 
 
-def _read_npy(path: Path, selector: str | None, label: str) -> NDArray[Any]:
-    """The array of a `.npy` file, of any shape and dtype but objects."""
-    reject_selector(label, "a .npy file holds a single array", selector)
-    values: NDArray[Any] = np.load(path, allow_pickle=False)
-    return values
-
-
-def _read_npz(path: Path, selector: str | None, label: str) -> NDArray[Any]:
-    """One array of a `.npz` file, of any shape and dtype but objects."""
-    with (
-        zipfile.ZipFile(path) as archive,
-        archive.open(_choose_member(archive, selector, label)) as stream,
-    ):
-        return npy_format.read_array(stream, allow_pickle=False)
-
-
-def _choose_member(archive: zipfile.ZipFile, selector: str | None, label: str) -> zipfile.ZipInfo:
-    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-    wanted = None if selector is None else selector.removesuffix(".npy")
-    return archive.getinfo(choose(label, "array", names, wanted) + ".npy")
+def _read_numpy(path: Path, selector: str | None, label: str) -> NDArray[Any]:
+    """The array of a `.npy` or one of a `.npz` file, of any shape and dtype but objects."""
+    loaded: Any = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        reject_selector(label, "a .npy file holds a single array", selector)
+        return loaded
+    with loaded:
+        return np.asarray(loaded[choose(label, "array", loaded.files, selector)])
 
 
 def _is_sparse(archive: zipfile.ZipFile) -> bool:
@@ -317,8 +307,8 @@ def _start_of_member(path: Path, member: zipfile.ZipInfo) -> int:
 
 # How a file is opened as a view, and read as an array of any kind.
 _FORMATS: dict[str, tuple[FileOpener, ArrayReader]] = {
-    ".npy": (open_npy, _read_npy),
-    ".npz": (open_npz, _read_npz),
+    ".npy": (open_npy, _read_numpy),
+    ".npz": (open_npz, _read_numpy),
     ".h5": (open_hdf5, read_hdf5),
     ".hdf5": (open_hdf5, read_hdf5),
     ".zarr": (open_zarr, read_zarr),

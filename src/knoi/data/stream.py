@@ -10,7 +10,7 @@ import numpy as np
 
 from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.random import Purpose, generator
-from knoi.arrays.sparse import is_sparse, stack
+from knoi.arrays.sparse import stack
 from knoi.data.pairs import PairSource, Prefetcher, RowPair, Stopped
 from knoi.data.source import Rows, gather
 from knoi.engine import format_bytes
@@ -209,7 +209,7 @@ class PairStream:
         self.batch_size = batch_size
         self.seed = seed
         self.epochs = epochs
-        self.start = Position() if start is None else start
+        self.start = start or Position()
         self.batches_per_epoch = -(-n // batch_size)
         if self.start.epoch < 0 or not 0 <= self.start.batch < self.batches_per_epoch:
             raise InputError(
@@ -277,8 +277,7 @@ class PairStream:
     def _windows(self, stopped: Stopped) -> Generator[_Window, None, None]:
         """Read the windows, beginning with the first that is needed; runs in a separate thread."""
         wrapped = self.batches_per_epoch * self.batch_size - self.pairs.n_rows
-        in_memory = self.pairs.random_access and self.plan.one_window
-        resident: _Gather | None = self.pairs.take if in_memory else None
+        resident: _Gather | None = self.pairs.take if self.pairs.random_access else None
         first = self.start.epoch
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             for drawn in self.plan.windows(self.seed, epoch):
@@ -322,8 +321,4 @@ def _add(windows: list[Any], at: int, chunk: RowPair) -> None:
 
 def _joined(pieces: tuple[Array, ...], dtype: str) -> Array:
     """Concatenate in the compute precision; a single piece of that precision is not copied."""
-    if len(pieces) > 1:
-        return stack(pieces, dtype)
-    if is_sparse(pieces[0]):
-        return pieces[0].astype(dtype, copy=False)
-    return pieces[0].astype(dtype, order="C", copy=False)
+    return stack(pieces, dtype) if len(pieces) > 1 else pieces[0].astype(dtype, copy=False)
