@@ -68,7 +68,6 @@ def read_mat(path: Path, selector: str | None, label: str) -> NDArray[Any]:
         with h5py.File(path, "r") as file:
             variable = _choose(_list_newer(file), selector, label)
             return np.asarray(file[variable.name][()].T)
-    _check_data_types(path)
     variable = _choose(_list_older(path), selector, label, any_kind=True)
     return np.asarray(_load_older(path, variable))
 
@@ -144,21 +143,26 @@ def _newer_variable(name: str, node: Any) -> _Variable:
 
 
 def _open_older(path: Path, selector: str | None, label: str) -> RowSource:
-    _check_data_types(path)
     variable = _choose(_list_older(path), selector, label)
+    dtype = _DTYPES[variable.kind]
+    n_bytes = math.prod(variable.shape) * dtype.itemsize
+    if variable.kind in ("sparse", "logical"):
+        # Logical matrices may be sparse, too. The number of nonzeros is not listed, only the shape.
+        n_bytes = 8 * sum(variable.shape)
     remedy = "Save it with save(..., '-v7.3'), which streams from disk."
-    check_fits(label, "a variable of an older MATLAB file", _bytes_to_load(variable), remedy)
+    # Twice: as it is stored, by columns, and its rows.
+    check_fits(label, "a variable of an older MATLAB file", 2 * n_bytes, remedy)
     # The variable is an array of numbers: no code is read, let alone run.
     values = _load_older(path, variable)
     check_dtype(label, values.dtype)  # before the cast, which would drop imaginary parts
     # MATLAB stores doubles that are small integers as integers: convert them back.
-    dtype = _DTYPES[variable.kind]
     if scipy.sparse.issparse(values):
         return open_sparse(values.astype(dtype), label)
     return open_ndarray(np.ascontiguousarray(values, dtype=dtype), label)
 
 
 def _list_older(path: Path) -> list[_Variable]:
+    _check_data_types(path)
     # Names that begin with __ are MATLAB's own: the workspaces of functions.
     variables = (_Variable(*listed) for listed in scipy.io.whosmat(path, appendmat=False))
     return [variable for variable in variables if not variable.name.startswith("__")]
@@ -166,14 +170,6 @@ def _list_older(path: Path) -> list[_Variable]:
 
 def _load_older(path: Path, variable: _Variable) -> Any:
     return scipy.io.loadmat(path, variable_names=[variable.name], appendmat=False)[variable.name]
-
-
-def _bytes_to_load(variable: _Variable) -> int:
-    """Memory for the variable as it is stored, by columns, and for its rows."""
-    if variable.kind in ("sparse", "logical"):
-        # Logical matrices may be sparse, too. The number of nonzeros is not listed, only the shape.
-        return 2 * 8 * sum(variable.shape)
-    return 2 * math.prod(variable.shape) * _DTYPES[variable.kind].itemsize
 
 
 def _check_data_types(path: Path) -> None:

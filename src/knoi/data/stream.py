@@ -211,6 +211,8 @@ class PairStream:
         self.epochs = epochs
         self.start = start or Position()
         self.batches_per_epoch = -(-n // batch_size)
+        # Rows that the last minibatch of an epoch takes from its first.
+        self._wrapped = self.batches_per_epoch * batch_size - n
         if self.start.epoch < 0 or not 0 <= self.start.batch < self.batches_per_epoch:
             raise InputError(
                 f"start is minibatch {self.start.batch} of epoch {self.start.epoch}, but an epoch "
@@ -231,8 +233,7 @@ class PairStream:
 
     def _batches(self, stopped: Stopped) -> Generator[Batch, None, None]:
         """Gather minibatches from the windows; runs in a separate thread."""
-        n, b = self.pairs.n_rows, self.batch_size
-        wrapped = self.batches_per_epoch * b - n  # rows the last minibatch takes from the first
+        n, b, wrapped = self.pairs.n_rows, self.batch_size, self._wrapped
         with Prefetcher(lambda _: self._windows(stopped), depth=1) as windows:
             head: list[_Piece] = []
             pieces: list[_Piece] = []
@@ -261,29 +262,24 @@ class PairStream:
 
     def _batch(self, pieces: list[_Piece], position: Position) -> Batch:
         x, y, rows = zip(*pieces, strict=True)
-        following = position.batch + 1
+        epochs, following = divmod(position.batch + 1, self.batches_per_epoch)
         return Batch(
             x=_joined(x, self.pairs.dtype),
             y=_joined(y, self.pairs.dtype),
             rows=np.concatenate(rows),
             position=position,
-            next_position=(
-                Position(position.epoch, following)
-                if following < self.batches_per_epoch
-                else Position(position.epoch + 1, 0)
-            ),
+            next_position=Position(position.epoch + epochs, following),
         )
 
     def _windows(self, stopped: Stopped) -> Generator[_Window, None, None]:
         """Read the windows, beginning with the first that is needed; runs in a separate thread."""
-        wrapped = self.batches_per_epoch * self.batch_size - self.pairs.n_rows
         resident: _Gather | None = self.pairs.take if self.pairs.random_access else None
         first = self.start.epoch
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             for drawn in self.plan.windows(self.seed, epoch):
                 # A stream resumed within an epoch also needs the first rows of the epoch, for its
                 # last minibatch.
-                if drawn.stop <= self._first_row(epoch) and drawn.start >= wrapped:
+                if drawn.stop <= self._first_row(epoch) and drawn.start >= self._wrapped:
                     continue
                 if resident is None and self.plan.one_window:
                     resident = self._load(drawn, stopped)
@@ -303,7 +299,7 @@ class PairStream:
         at = 0
         for start, stop in drawn.ranges():
             if stopped():
-                raise CancelledError
+                raise CancelledError  # nobody waits for it
             _add(windows, at, self.pairs.read(start, stop))
             at += stop - start
         x, y = (stack(rows) if isinstance(rows, list) else rows for rows in windows)

@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -147,8 +147,7 @@ class _LatentGaussians:
             _well_conditioned(d, generator(self.seed, Purpose.SYNTHETIC_MIXING, view))
             for view, d in enumerate(self.n_cols)
         )
-        # The last block, for reads shorter than a block. Replaced by one assignment: thread-safe.
-        self._last: tuple[int, Float64, Float64] | None = None
+        self._cached_block = lru_cache(maxsize=1)(self._block)  # for reads shorter than a block
 
     def pair(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows `start:stop` of both views."""
@@ -157,10 +156,7 @@ class _LatentGaussians:
             first = block * _BLOCK_ROWS
             inside = slice(max(start - first, 0), min(stop - first, _BLOCK_ROWS))
             rows = slice(first + inside.start - start, first + inside.stop - start)
-            last = self._last
-            if last is None or last[0] != block:
-                self._last = last = (block, *self._block(block))
-            _, x, y = last
+            x, y = self._cached_block(block)
             X[rows], Y[rows] = x[inside], y[inside]
         return X, Y
 
@@ -225,7 +221,6 @@ class _SharedRows(threading.local):
 
     def __init__(self, generator: PairGenerator) -> None:
         self._generator = generator
-        # Oldest first, by (side, start, stop).
         self._cache: OrderedDict[tuple[int, int, int], NDArray[Any]] = OrderedDict()
 
     def take(self, side: int, start: int, stop: int) -> NDArray[Any]:
@@ -236,7 +231,10 @@ class _SharedRows(threading.local):
         self._cache.pop((1 - side, start, stop), None)  # made again below
         n, n_cols, dtype = stop - start, self._generator.n_cols, self._generator.dtype
         wanted = np.empty((n, n_cols[side]), dtype)
-        keep_other = self._evict_for(n * n_cols[1 - side] * dtype.itemsize)
+        room = _MAX_CACHE_BYTES - n * n_cols[1 - side] * dtype.itemsize
+        keep_other = room >= 0
+        while keep_other and sum(rows.nbytes for rows in self._cache.values()) > room:
+            self._cache.popitem(last=False)  # the oldest
         other = np.empty((n if keep_other else 0, n_cols[1 - side]), dtype)
         for first in range(start, stop, _CALL_ROWS):
             last = min(first + _CALL_ROWS, stop)
@@ -247,11 +245,3 @@ class _SharedRows(threading.local):
         if keep_other:
             self._cache[1 - side, start, stop] = other
         return wanted
-
-    def _evict_for(self, n_bytes: int) -> bool:
-        """Evict the oldest rows until `n_bytes` fit; False if they never will."""
-        if n_bytes > _MAX_CACHE_BYTES:
-            return False
-        while sum(rows.nbytes for rows in self._cache.values()) + n_bytes > _MAX_CACHE_BYTES:
-            self._cache.popitem(last=False)
-        return True
