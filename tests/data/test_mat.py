@@ -177,7 +177,11 @@ def test_selecting_a_variable(save):
         ),
         ({"x": TABLE}, ": v (1 x 1 struct) is not a matrix of numbers; cells, structs, tables"),
         ("text", " char) is not a matrix of numbers; cells, structs, tables, text and functions"),
-        (TABLE * 1j, ": Complex data not supported (dtype=complex128). Pass the real and imag"),
+        (
+            TABLE * 1j,
+            ": Complex data not supported (dtype=complex128). Pass the real and imaginary parts as "
+            "separate columns.",
+        ),
         (np.ones((2, 3, 4)), ": Expected 2D array, got 3D array instead (shape=(2, 3, 4))"),
         (np.ones((0, 3)), ": Found array with 0 sample(s) (shape=(0, 3))"),
     ],
