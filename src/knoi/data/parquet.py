@@ -130,8 +130,8 @@ def open_arrow_table(data: Any, label: str) -> RowSource:
     def fetch(start: int, stop: int) -> NDArray[Any]:
         return layout.rows(stop - start, table.slice(start, stop - start).to_batches(), start)
 
-    shape, names = (table.num_rows, layout.n_cols), layout.feature_names
-    return RowSource(label, shape, layout.dtype, fetch, random_access=True, column_names=names)
+    shape, features = (table.num_rows, layout.n_cols), layout.feature_names
+    return RowSource(label, shape, layout.dtype, fetch, random_access=True, column_names=features)
 
 
 class _ParquetRows:

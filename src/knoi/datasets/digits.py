@@ -53,7 +53,13 @@ class DeformedImages:
     """
 
     def __init__(self, base: Any, *, offset: int = 0, seed: int = 0) -> None:
-        self._base = _checked_images(base)
+        base = np.asarray(base)
+        if base.dtype != np.uint8 or base.ndim != 3 or 0 in base.shape:
+            raise InputError(
+                f"base has dtype {base.dtype} and shape {base.shape}. Pass uint8 images, scaled to "
+                "0 to 255, of shape (images, height, width), none of them 0."
+            )
+        self._base: UInt8 = np.ascontiguousarray(base)
         self._offset = checks.whole("offset", offset)
         self._fields = _smooth_fields(self.image_shape, seed_from(seed))  # (1522, h, w)
         self._tangents = _tangents(self._base)  # (2, n, h, w)
@@ -71,14 +77,14 @@ class DeformedImages:
     def take(self, indices: Any) -> UInt8:
         """The images at `indices` (k,), shape (k, height, width); any order, repeats allowed."""
         i = self._checked_indices(indices)
-        images = np.zeros((len(i), *self.image_shape), np.uint8)
+        images = np.empty((len(i), *self.image_shape), np.uint8)
         for start in range(0, len(i), _BLOCK):
             rows = slice(start, start + _BLOCK)
             self._fill(images[rows], i[rows])
         return images
 
     def _fill(self, images: UInt8, i: NDArray[np.int64]) -> None:
-        """Write image i[j] to images[j], which must be zero."""
+        """Write image i[j] to images[j]."""
         a = i - self._offset
         unchanged = a < len(self._base)
         images[unchanged] = self._base[a[unchanged]]
@@ -96,20 +102,14 @@ class DeformedImages:
         move -= across
         move *= sign[:, None, None]
         move += self._base[a]
-        pixels = np.clip(move, 0, 255, out=move).astype(np.uint8)  # (len(i), h, w)
 
         height, width = self.image_shape
-        direction = k1 % 9
+        padded = np.zeros((len(i), height + 2, width + 2), np.uint8)
+        padded[:, 1:-1, 1:-1] = np.clip(move, 0, 255, out=move)  # truncated
         for d, (down, right) in enumerate(_SHIFTS):
-            (chosen,) = np.nonzero(direction == d)
-            to = deformed[chosen]
-            images[
-                to, max(down, 0) : height + min(down, 0), max(right, 0) : width + min(right, 0)
-            ] = pixels[
-                chosen,
-                max(-down, 0) : height + min(-down, 0),
-                max(-right, 0) : width + min(-right, 0),
-            ]
+            (chosen,) = np.nonzero(k1 % 9 == d)
+            rows, columns = slice(1 - down, 1 - down + height), slice(1 - right, 1 - right + width)
+            images[deformed[chosen]] = padded[chosen, rows, columns]
 
     def _checked_indices(self, indices: Any) -> NDArray[np.int64]:
         i = np.asarray(indices)
@@ -123,16 +123,6 @@ class DeformedImages:
                 f"There is no image {i.min()}: the first image has index {self._offset}."
             )
         return i
-
-
-def _checked_images(images: Any) -> UInt8:
-    images = np.asarray(images)
-    if images.dtype != np.uint8 or images.ndim != 3 or 0 in images.shape:
-        raise InputError(
-            f"base has dtype {images.dtype} and shape {images.shape}. Pass uint8 images, scaled to "
-            "0 to 255, of shape (images, height, width), none of them 0."
-        )
-    return np.ascontiguousarray(images)
 
 
 def _scale(image_shape: tuple[int, ...]) -> float:
