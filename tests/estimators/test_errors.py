@@ -262,10 +262,15 @@ PARAMETERS = [
     (
         KernelCCA(width="foo"),
         InputTypeError,
-        "width='foo': wanted a positive number, 'median', or a pair of these (one for X, one for "
-        "Y).",
+        "width='foo': wanted a positive, finite number, 'median', or a pair of these (one for X, "
+        "one for Y).",
     ),
-    (NystromCCA(width=0), InputError, "width=0: wanted a positive, finite number."),
+    (
+        NystromCCA(width=0),
+        InputError,
+        "width=0: wanted a positive, finite number, 'median', or a pair of these (one for X, one "
+        "for Y).",
+    ),
     (
         NystromCCA(kernel=RBF),
         InputTypeError,

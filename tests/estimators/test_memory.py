@@ -92,7 +92,7 @@ def test_100_000_features_per_view_in_less_than_4_gib():
 
 
 def sizes(n_rows, budget, n_cols=392, n_workers=1):
-    return Sizes(n_rows, (n_cols, n_cols), 8 * n_cols, 4, budget, n_workers)
+    return Sizes(n_rows, (n_cols, n_cols), 8 * n_cols, (4 * n_cols,) * 2, 4, budget, n_workers)
 
 
 def request(rank, L=50, **changes):

@@ -27,8 +27,8 @@ from knoi.estimators.setup import (
     check_given,
     check_n_cols,
     fit_random,
-    fourier_bytes,
     kernels_for,
+    named,
     rank_for,
 )
 from knoi.exceptions import InputError, MemoryBudgetError
@@ -371,7 +371,8 @@ class FourierCCA(ClosedFormCCA):
                 check_given(one, view, pairs.n_cols[view], self.n_components)
                 maps.append(one)
             elif self.paired:
-                maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=True))
+                with named(view.name):
+                    maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=True))
             else:
                 maps.append(fit_random(one, sample, kernel, rank, seed, view, self.n_components))
         return maps[0], maps[1]
@@ -382,12 +383,12 @@ class FourierCCA(ClosedFormCCA):
         if not dense:
             return
         budget = budget_or_default(self.memory_budget, available_ram())
-        needed = fourier_bytes(dense, rank)
+        needed = 8 * rank * (sum(dense) + max(dense))  # while drawn, those of one view count twice
         if needed > budget:
             raise MemoryBudgetError(
                 f"{rank} random Fourier features of {max(dense)} columns need about "
                 f"{format_bytes(needed)} but memory_budget is {format_bytes(budget)}. "
-                + MANY_COLUMNS.format(instead="Use NystromCCA")
+                f"{MANY_COLUMNS}"
             )
 
 

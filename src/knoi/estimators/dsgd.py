@@ -15,11 +15,11 @@ from knoi.estimators.setup import (
     Request,
     Setup,
     held_out_rows,
+    named,
     rank_for,
     varying_kernels,
 )
 from knoi.estimators.training import StochasticCCA
-from knoi.exceptions import InputTypeError
 from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve
 from knoi.solvers.acceleration import plain
@@ -174,7 +174,6 @@ class DoublyStochasticCCA(StochasticCCA):
             # A step uses one block of features twice: keeping all of them would save little.
             keep_features=self.feature_block >= rank,
             method=type(self).__name__,
-            instead="Use KNOI(approximation='nystrom')",
         )
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
@@ -182,11 +181,9 @@ class DoublyStochasticCCA(StochasticCCA):
         kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
         maps = []
         for view, kernel, sample in zip(View, kernels, samples, strict=True):
-            try:
-                rank, seed = plan.rank[view], plan.seed
+            rank, seed = plan.rank[view], plan.seed
+            with named(view.name):
                 maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=paired))
-            except InputTypeError as error:
-                raise InputTypeError(f"view {view.name}: {error}") from None
         return maps[0], maps[1]
 
     def _start(

@@ -279,21 +279,18 @@ class KNOI(StochasticCCA):
         L = checks.count("n_components", self.n_components)
         kernels = checks.one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
         requested = self._approximations()
-        names, ranks = [], []
+        names, ranks, sizes = [], [], []
         for view, kernel, one in zip(View, kernels, requested, strict=True):
-            name, rank = one, rank_for(self.rank, L)
+            name, rank, size = one, rank_for(self.rank, L), 0
             if isinstance(one, FeatureMap):
                 check_given(one, view, pairs.n_cols[view], L)
-                name, rank = "given", one.rank
+                name, rank, size = "given", one.rank, nested_bytes(one.state_dict())
             elif one == "auto" and isinstance(kernel, Linear):
                 name = "identity"
                 check_n_cols(view, pairs.n_cols[view], L)
             names.append(name)
             ranks.append(rank)
-        x_bytes, y_bytes = (
-            nested_bytes(one.state_dict()) if isinstance(one, FeatureMap) else 0
-            for one in requested
-        )
+            sizes.append(size)
         return Request(
             n_components=L,
             rank=(ranks[0], ranks[1]),
@@ -306,7 +303,7 @@ class KNOI(StochasticCCA):
             ),
             held_out=0.0 if streaming else checks.fraction("held_out", self.held_out),
             epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
-            map_bytes=(x_bytes, y_bytes),
+            map_bytes=(sizes[0], sizes[1]),
         )
 
     def _approximations(self) -> tuple[Any, Any]:

@@ -28,17 +28,7 @@ _CELL_STYLE = "padding: 0.15em 0.8em 0.15em 0; text-align: left; border-bottom: 
 
 
 def model_facts(model: "PlotMixin") -> dict[str, Any]:
-    """Facts about a fitted model, as plain values ready for JSON.
-
-    Returns
-    -------
-    dict
-        "method", "rows" (training rows, None if unknown), "views" ("x" and "y", each a dict of
-        "columns", "features" and "kernel"), "components", "correlations" (of the training rows),
-        "total_correlation" (their sum), "held_out_correlation" (the best total of held-out rows
-        while training, or None), "samples_seen", "seconds" and "stopped" (None unless trained by
-        minibatches).
-    """
+    """Facts about a fitted model, as plain values ready for JSON; None where there is none."""
     projection = model.projection_
     correlations = [float(rho) for rho in model.correlations_]
     history = getattr(model, "history_", {})
@@ -58,7 +48,7 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
         "components": len(correlations),
         "correlations": correlations,
         "total_correlation": sum(correlations),
-        "held_out_correlation": max(held_out, default=None),
+        "held_out_correlation": max(held_out, default=None),  # the best while training
         "samples_seen": getattr(model, "n_samples_seen_", None),
         "seconds": seconds[-1] if len(seconds) else None,
         "stopped": getattr(model, "stopped_", None),
@@ -223,15 +213,10 @@ class PlotMixin:
             if np.isfinite(values).any():
                 axes.plot(along, values, marker="o", markersize=3, label=label)
         for k, where in enumerate(np.asarray(history[by], dtype=float)[~kept]):
-            axes.axvline(
-                where, color="grey", linestyle=":", label="rolled back" if k == 0 else None
-            )
-        L = len(self.correlations_)
-        axes.set(
-            xlabel=f"training {by}",
-            ylabel=f"total correlation, of {L}",
-            title=type(self).__name__,
-        )
+            label = "rolled back" if k == 0 else None  # one entry in the legend
+            axes.axvline(where, color="grey", linestyle=":", label=label)
+        ylabel = f"total correlation, of {len(self.correlations_)}"
+        axes.set(xlabel=f"training {by}", ylabel=ylabel, title=type(self).__name__)
         axes.legend()
         return axes
 

@@ -5,7 +5,8 @@ the checkpoint: a run that is resumed with less free memory must still take the 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -23,11 +24,29 @@ from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_le
 from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
 from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS, MinibatchFeatures
 
+logger = logging.getLogger("knoi")
+
 Maps = tuple[FeatureMap, FeatureMap]
+Precondition = Literal["columns", "low_rank"]
 
 # Rows that the median of distances is taken over, as in the paper.
 WIDTH_SAMPLE = 4000
 CHECK_ROWS = 4096
+# Advice where frequencies, one per column and feature, take too much memory.
+MANY_COLUMNS = (
+    "Use NystromCCA or KNOI(approximation='nystrom'), whose landmarks stay sparse, hash the "
+    "columns to fewer (e.g. by scikit-learn's HashingVectorizer), lower rank, or raise "
+    "memory_budget."
+)
+
+
+@contextmanager
+def named(view: str) -> Iterator[None]:
+    """Put the name of the view before errors about its data or its kernel."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"view {view}: {error}") from None
 
 
 def rank_for(rank: Any, n_components: int) -> int:
@@ -66,7 +85,11 @@ def kernels_for(
             for name, one, rows in zip("XY", kernels, pairs.read(start, stop), strict=True):
                 check_domain(name, one, rows, start)
     samples = pairs.sample(WIDTH_SAMPLE, seed)
-    x, y = (_with_width(*view) for view in zip("XY", kernels, widths, samples, strict=True))
+    sized = []
+    for name, one, own, sample in zip("XY", kernels, widths, samples, strict=True):
+        with named(name):
+            sized.append(_with_width(one, own, sample))
+    x, y = sized
     if any(isinstance(one, SumKernel) and one.learn for one in (x, y)):
         x, y = with_learned_weights((x, y), samples, seed)
     return (x, y), samples
@@ -88,10 +111,8 @@ def varying_kernels(
 
 def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:
     """Check that the kernel is defined for these rows; errors name the view."""
-    try:
+    with named(view):
         kernel.check(rows, first_row=first_row)
-    except InputError as error:
-        raise InputError(f"view {view}: {error}") from None
 
 
 def check_approximation(name: str, value: Any, *, others: tuple[str, ...] = ()) -> Any:
@@ -125,10 +146,8 @@ def fit_random(
     name: str, sample: Array, kernel: Kernel, rank: int, seed: int, view: View, n_components: int
 ) -> FeatureMap:
     """The random features called `name`; errors name the view."""
-    try:
+    with named(view.name):
         features = approximate(name, sample, kernel, rank, seed, view)
-    except (InputError, InputTypeError) as error:
-        raise type(error)(f"view {view.name}: {error}") from None
     _check_rank(features, view, n_components)
     return features
 
@@ -157,28 +176,19 @@ def _check_rank(features: FeatureMap, view: View, n_components: int) -> None:
 def _width(name: str, value: Any) -> float | None:
     if isinstance(value, str) and value == "median":
         return None
-    if not is_real(value):
-        raise InputTypeError(
-            f"{name}={value!r}: wanted a positive number, 'median', or a pair of these (one for X, "
-            "one for Y)."
-        )
-    if not 0 < float(value) < float("inf"):
-        raise InputError(f"{name}={value!r}: wanted a positive, finite number.")
-    return float(value)
+    if is_real(value) and 0 < value < float("inf"):
+        return float(value)
+    raise (InputError if is_real(value) else InputTypeError)(
+        f"{name}={value!r}: wanted a positive, finite number, 'median', or a pair of these (one "
+        "for X, one for Y)."
+    )
 
 
-def _with_width(view: str, kernel: Kernel, width: float | None, sample: Any) -> Kernel:
-    try:
-        if width is None:
-            return with_default_width(kernel, sample)
-        return kernel.decide_width(lambda _part: width)
-    except InputError as error:
-        raise InputError(f"view {view}: {error}") from None
+def _with_width(kernel: Kernel, width: float | None, sample: Any) -> Kernel:
+    if width is None:
+        return with_default_width(kernel, sample)
+    return kernel.decide_width(lambda _part: width)
 
-
-logger = logging.getLogger("knoi")
-
-Precondition = Literal["columns", "low_rank"]
 
 # The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has
 # as many rows as there are landmarks, so that preconditioning costs less than the features.
@@ -199,11 +209,6 @@ MAX_EPOCHS = 100
 WEIGHT_ARRAYS = 10
 # Minibatches of rows that the stream and the step hold.
 BATCHES_ALIVE = 8
-# Advice where frequencies, one per column and feature, take too much memory.
-MANY_COLUMNS = (
-    "{instead}, whose landmarks stay sparse, hash the columns to fewer (e.g. by scikit-learn's "
-    "HashingVectorizer), lower rank, or raise memory_budget."
-)
 
 
 @dataclass(frozen=True)
@@ -250,7 +255,6 @@ class Request:
     map_bytes: tuple[int, int] = (0, 0)  # of feature maps passed by the user
     keep_features: bool = True  # of a minibatch between projection and gradient, if they fit
     method: str = "KNOI"
-    instead: str = "Set approximation='nystrom'"  # advice for very many columns
 
 
 @dataclass(frozen=True)
@@ -260,17 +264,11 @@ class Sizes:
     n_rows: int
     n_cols: tuple[int, int]
     row_bytes: int  # of a stored pair of rows
+    working_bytes: tuple[int, int]  # of a row of each view in computations
     itemsize: int
     budget: int
     n_workers: int
-    sparse: tuple[int | None, int | None] = (None, None)  # bytes of a row that stays sparse
-
-    @property
-    def working_bytes(self) -> tuple[int, int]:
-        """Bytes of a row of each view in computations."""
-        dense = [d * self.itemsize for d in self.n_cols]
-        x, y = (own if b is None else b for own, b in zip(dense, self.sparse, strict=True))
-        return x, y
+    sparse: tuple[bool, bool] = (False, False)  # whether rows stay sparse in computations
 
 
 def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
@@ -282,17 +280,15 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
             f"held_out={request.held_out!r} leaves {n_train} of {sizes.n_rows} rows to train on: "
             f"CCA needs more rows than n_components={request.n_components}. Lower held_out."
         )
-    views = [_choose_view(request, sizes, v, n_train) for v in (0, 1)]
-    approximation = tuple(view[0] for view in views)
-    rank = tuple(view[1] for view in views)
-    precondition = tuple(view[2] for view in views)
-    batch_size = _batch_size(request, views, n_train)
+    chosen: Any = zip(*(_choose_view(request, sizes, v, n_train) for v in (0, 1)), strict=True)
+    approximation, rank, precondition = chosen
+    batch_size = _batch_size(request, rank, precondition, n_train)
     extra = request.extra_directions
     if extra is None:
         extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
     L = request.n_components
     directions = max(L, min(L + extra, *rank, batch_size - 1))
-    maps = [_map_bytes(request, sizes, v, views[v][0], rank[v]) for v in (0, 1)]
+    maps = [_map_bytes(request, sizes, v, approximation[v], rank[v]) for v in (0, 1)]
     held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
     batch += 6 * 8 * batch_size * directions
@@ -300,12 +296,11 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     scratch = 3 * sizes.n_workers * tile * sizes.itemsize
     needed = held + batch + scratch
     if precondition != (None, None):
-        start = warm_start_bytes((rank[0], rank[1]), n_train, sizes.itemsize)
-        needed = max(needed, held + start)
+        needed = max(needed, held + warm_start_bytes(rank, n_train, sizes.itemsize))
     if needed > sizes.budget:
         remedy = "Lower rank or batch_size, or raise memory_budget."
         if any(map(is_dense, approximation)) and 2 * sum(maps) > needed:
-            remedy = MANY_COLUMNS.format(instead=request.instead)
+            remedy = MANY_COLUMNS
         raise MemoryBudgetError(
             f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows needs "
             f"about {format_bytes(needed)} but memory_budget is "
@@ -313,26 +308,22 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         )
     left = sizes.budget - held - batch - scratch
     # Features of sparse rows that go through the identity are never computed.
-    made = [v for v in (0, 1) if sizes.sparse[v] is None or approximation[v] != "identity"]
+    made = [v for v in (0, 1) if not sizes.sparse[v] or approximation[v] != "identity"]
     features = batch_size * sum(rank[v] for v in made) * sizes.itemsize
     keep = request.keep_features and features <= left * 3 // 4
     return Plan(
         seed,
-        epochs_for(n_train) if request.epochs is None else request.epochs,
-        approximation,  # type: ignore[arg-type]
-        rank,  # type: ignore[arg-type]
-        precondition,  # type: ignore[arg-type]
+        # A million samples, at most 100 epochs.
+        request.epochs or min(MAX_EPOCHS, max(1, -(-DEFAULT_SAMPLES // n_train))),
+        approximation,
+        rank,
+        precondition,
         n_held_out,
         batch_size,
         directions,
         keep,
         batch + (left - features if keep else left) // 2,
     )
-
-
-def epochs_for(n_rows: int) -> int:
-    """Default number of passes over the data: a million samples, at most 100 epochs."""
-    return min(MAX_EPOCHS, max(1, -(-DEFAULT_SAMPLES // n_rows)))
 
 
 def held_out_rows(held_out: float, n_rows: int) -> int:
@@ -366,8 +357,7 @@ def _choose_view(
                 f"({format_bytes(needed)}) fits the {format_bytes(limit)} it may take"
             )
         else:
-            sparse = sizes.sparse[v] is not None
-            name, why = choose(request.kernels[v], sizes.n_cols[v], sparse=sparse)
+            name, why = choose(request.kernels[v], sizes.n_cols[v], sparse=sizes.sparse[v])
             reason = f"the {matrix} of kernel columns would not fit {format_bytes(limit)}; {why}"
         logger.info("view %s: approximation=%r, because %s.", "XY"[v], name, reason)
     if name == "nystrom":
@@ -385,10 +375,10 @@ def _choose_view(
     return name, rank, precondition  # type: ignore[return-value]
 
 
-def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
+def _batch_size(request: Request, rank: Any, precondition: Any, n_train: int) -> int:
     if request.batch_size is None:
-        wanted = [rank if choice == "columns" else MIN_BATCH_ROWS for _, rank, choice in views]
-        return min(n_train, max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, max(wanted))))
+        landmarks = [rank[v] for v in (0, 1) if precondition[v] == "columns"]
+        return min(n_train, max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, max(landmarks, default=0))))
     b, L = request.batch_size, request.n_components
     if b > n_train:
         raise InputError(
@@ -403,22 +393,16 @@ def _batch_size(request: Request, views: list[Any], n_train: int) -> int:
     return b
 
 
-def fourier_bytes(n_cols: Sequence[int], rank: int) -> int:
-    """Bytes of the frequencies of both views while drawn; those of one count twice."""
-    return 8 * rank * (sum(n_cols) + max(n_cols))
-
-
 def _map_bytes(request: Request, sizes: Sizes, v: int, approximation: str, rank: int) -> int:
     """Bytes of the feature map of a view, as fitted and on the backend."""
-    sparse = sizes.sparse[v]
-    if approximation == "nystrom" and sparse is not None:
-        return 2 * (sparse + 2 * sizes.itemsize) * rank
+    if approximation == "nystrom" and sizes.sparse[v]:
+        return 2 * (sizes.working_bytes[v] + 2 * sizes.itemsize) * rank
     if approximation in APPROXIMATIONS:
         kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
         return 2 * kept * sizes.itemsize
-    if sparse is None:
-        return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
-    return 2 * request.map_bytes[v]
+    if sizes.sparse[v]:
+        return 2 * request.map_bytes[v]
+    return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
 
 
 def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:

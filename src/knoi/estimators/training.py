@@ -408,18 +408,15 @@ class StochasticCCA(BaseCCA):
         self, pairs: PairSource, backend: Backend, engine: Engine, *, streaming: bool
     ) -> Plan:
         """The plan for the sizes of the data and the memory of the machine."""
-        sparse = tuple(
-            size if sparse and backend.is_numpy else None
-            for size, sparse in zip(pairs.bytes_on(backend), pairs.sparse, strict=True)
-        )
         sizes = Sizes(
             n_rows=pairs.n_rows,
             n_cols=pairs.n_cols,
             row_bytes=pairs.row_bytes,
+            working_bytes=pairs.bytes_on(backend),
             itemsize=backend.itemsize,
             budget=self._budget(backend),
             n_workers=engine.n_workers,
-            sparse=(sparse[0], sparse[1]),
+            sparse=pairs.sparse if backend.is_numpy else (False, False),
         )
         request = self._request(pairs, streaming=streaming)
         return make_plan(request, sizes, seed_from(self.random_state))
