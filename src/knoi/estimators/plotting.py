@@ -213,8 +213,8 @@ class PlotMixin:
             if np.isfinite(values).any():
                 axes.plot(along, values, marker="o", markersize=3, label=label)
         for k, where in enumerate(np.asarray(history[by], dtype=float)[~kept]):
-            label = "rolled back" if k == 0 else None  # one entry in the legend
-            axes.axvline(where, color="grey", linestyle=":", label=label)
+            entry = "rolled back" if k == 0 else None  # one entry in the legend
+            axes.axvline(where, color="grey", linestyle=":", label=entry)
         ylabel = f"total correlation, of {len(self.correlations_)}"
         axes.set(xlabel=f"training {by}", ylabel=ylabel, title=type(self).__name__)
         axes.legend()
