@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import knoi
 from knoi import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.features.registry import APPROXIMATIONS, approximate
 from knoi.kernels import (
@@ -14,6 +13,7 @@ from knoi.kernels import (
     SphericalPolynomial,
     several_widths,
 )
+from tests.estimators.models import reloaded
 
 KERNELS = {
     "tensor_sketch": Polynomial(degree=2),
@@ -53,8 +53,7 @@ def test_each_finds_a_nonlinear_relation(views, name, tmp_path):
     for model in models(name):
         score = model.fit(X[train], Y[train]).score(X[test], Y[test])
         assert score > 0.8
-        model.save(tmp_path / "model.knoi")
-        again = knoi.load(tmp_path / "model.knoi")
+        again = reloaded(model, tmp_path)
         np.testing.assert_array_equal(again.transform(X[test]), model.transform(X[test]))
 
 
@@ -98,27 +97,14 @@ def test_composite_kernels(views, kernel):
 
 def test_the_two_views_may_have_different_maps(views):
     (X, Y), train, test = views
-    model = KNOI(
-        1,
-        rank=200,
-        kernel=("rbf", "polynomial"),
-        approximation=("nystrom", "tensor_sketch"),
-        random_state=0,
-        epochs=10,
-    )
+    maps = {"kernel": ("rbf", "polynomial"), "approximation": ("nystrom", "tensor_sketch")}
+    model = KNOI(1, rank=200, random_state=0, epochs=10, **maps)
     assert model.fit(X[train], Y[train]).score(X[test], Y[test]) > 0.8
 
 
 def test_there_may_be_fewer_monomials_than_rank(views):
     (X, Y), train, _ = views
-    model = KNOI(
-        1,
-        rank=25,
-        approximation="taylor",
-        held_out=0,
-        epochs=2,
-        extra_directions=30,
-        random_state=0,
-    )
+    params = {"rank": 25, "extra_directions": 30, "epochs": 2, "random_state": 0}
+    model = KNOI(1, approximation="taylor", **params)
     model.fit(X[train], Y[train])  # 20 monomials of 3 variables up to degree 3
     assert model.x_weights_.shape == (20, 1)

@@ -6,6 +6,7 @@ import pytest
 from knoi import DoublyStochasticCCA, FourierCCA, LinearCCA
 from knoi.callbacks.history import COLUMNS
 from knoi.datasets import make_two_views
+from tests.estimators.models import assert_equal_models, assert_same_up_to_sign, streamed
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,7 @@ def test_on_all_rows_it_converges_to_the_closed_form(two_views, blocks, paired):
     assert not any(model.history_["rolled_back"])
     np.testing.assert_allclose(model.correlations_, exact.correlations_, atol=1e-4)
     for Z, W in zip(model.transform(*two_views), exact.transform(*two_views), strict=True):
-        signs = np.sign((Z * W).sum(axis=0))
-        np.testing.assert_allclose(Z, W * signs, atol=0.02 * np.abs(W).max())
+        assert_same_up_to_sign(Z, W, atol=0.02 * np.abs(W).max())
 
 
 def test_it_learns_without_tuning(views):
@@ -77,16 +77,8 @@ def test_a_learning_rate_of_1_is_the_inverse_curvature_of_a_block(two_views):
         rates[state.optimizer.steps] = result.learning_rate
         return state
 
-    model = DoublyStochasticCCA(
-        2,
-        rank=400,
-        feature_block=100,
-        decay=np.inf,
-        random_state=0,
-        epochs=1,
-        n_jobs=1,
-        callbacks=[note_rate],
-    ).fit(*two_views)
+    blocks = {"rank": 400, "feature_block": 100, "batch_size": 1024}
+    model = small(epochs=1, decay=np.inf, callbacks=[note_rate], **blocks).fit(*two_views)
     S = np.cov(model.projection_.x.features.transform(two_views[0]).T, bias=True)
     curvatures = [np.linalg.norm(S[k : k + 100, k : k + 100], 2) for k in range(0, 400, 100)]
     assert rates == {1: pytest.approx(1 / np.mean(curvatures), rel=0.1)}
@@ -101,17 +93,10 @@ def test_the_authors_features_are_cosines_and_sines(two_views):
 
 
 def test_any_partition_of_a_stream_gives_the_same_model(views):
-    X, Y = views
-    models = []
-    for edges in ((600, 3000), (600, 601, 1500, 3000)):
-        model, start = small(), 0
-        for stop in edges:
-            model.partial_fit(X[start:stop], Y[start:stop], solve=stop == 3000)
-            start = stop
-        models.append(model)
-    np.testing.assert_array_equal(models[0].x_weights_, models[1].x_weights_)
-    assert models[0].n_samples_seen_ == 3000
-    assert models[0].stopped_ is None
+    model = streamed(small(), *views, [0, 600, 3000])
+    assert_equal_models(streamed(small(), *views, [0, 600, 601, 1500, 3000]), model)
+    assert model.n_samples_seen_ == 3000
+    assert model.stopped_ is None
 
 
 def test_a_minibatch_has_at_most_all_rows(two_views):

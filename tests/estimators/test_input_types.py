@@ -52,19 +52,12 @@ class TestInputTypes:
     def test_sparse_arrays_frames_and_tensors(self, fitted, kind):
         self.assert_same(fitted, kind(fitted[2]), kind(fitted[3]))
 
-    def test_npy(self, fitted, tmp_path):
-        np.save(tmp_path / "x.npy", fitted[2])
-        np.save(tmp_path / "y.npy", fitted[3])
-        self.assert_same(fitted, tmp_path / "x.npy", str(tmp_path / "y.npy"))
-
-    def test_hdf5(self, fitted, tmp_path):
+    def test_files(self, fitted, tmp_path):
         h5py = pytest.importorskip("h5py")
+        *_, X, Y = fitted
+        np.save(tmp_path / "x.npy", X)
+        pd.DataFrame(Y, columns=list("abc")).to_parquet(tmp_path / "y.parquet")
         with h5py.File(tmp_path / "views.h5", "w") as file:
-            file["left"], file["right"] = fitted[2], fitted[3]
+            file["left"], file["right"] = X, Y
+        self.assert_same(fitted, tmp_path / "x.npy", str(tmp_path / "y.parquet"))
         self.assert_same(fitted, f"{tmp_path}/views.h5:/left", f"{tmp_path}/views.h5:/right")
-
-    def test_parquet(self, fitted, tmp_path):
-        for name, view in (("x", fitted[2]), ("y", fitted[3])):
-            frame = pd.DataFrame(view, columns=[f"{name}{i}" for i in range(view.shape[1])])
-            frame.to_parquet(tmp_path / f"{name}.parquet")
-        self.assert_same(fitted, tmp_path / "x.parquet", tmp_path / "y.parquet")

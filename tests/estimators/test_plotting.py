@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.exceptions import NotFittedError
 
 import knoi
 from knoi import KNOI, KernelCCA, LinearCCA, NystromCCA
@@ -51,17 +50,13 @@ def lines(axes):
     return {line.get_label(): line for line in axes.get_lines()}
 
 
-def test_training_correlations_are_drawn(linear, stochastic):
-    for model in (linear, stochastic):
-        axes = model.plot_correlations()
-        drawn = lines(axes)["training rows"]
-        np.testing.assert_array_equal(drawn.get_xdata(), np.arange(len(model.correlations_)) + 1)
-        np.testing.assert_array_equal(drawn.get_ydata(), model.correlations_)
-        assert axes.get_title() == type(model).__name__
-
-
-def test_held_out_correlations_stand_beside_chance(linear, views):
+def test_correlations_stand_beside_held_out_ones_and_chance(linear, views):
     X, Y = views[2:]
+    axes = linear.plot_correlations()
+    drawn = lines(axes)["training rows"]
+    np.testing.assert_array_equal(drawn.get_xdata(), [1, 2, 3])
+    np.testing.assert_array_equal(drawn.get_ydata(), linear.correlations_)
+    assert axes.get_title() == "LinearCCA"
     axes = linear.plot_correlations(X, Y)
     expected = component_correlations(*linear.transform(X, Y))
     np.testing.assert_array_equal(lines(axes)["pairs given"].get_ydata(), expected)
@@ -95,14 +90,12 @@ def test_variates_are_what_transform_gives_one_panel_per_component(linear, views
     assert axes.get_title() == f"component 2: correlation {correlation:.2f}"
 
 
-def test_a_frame_of_names_is_drawn_without_a_warning(views):
-    X, Y = (pd.DataFrame(view, columns=list("abcde")[: view.shape[1]]) for view in views[:2])
-    LinearCCA(2).fit(X, Y).plot_variates(X, Y)
-
-
 def test_few_labels_have_colours_and_many_numbers_a_scale(linear, views):
     X, Y = views[2:]
+    frame = pd.DataFrame(X, columns=list("abcde"))  # drawn without a warning about names
     names = np.array(["a", "b", "c"])[np.arange(600) % 3]
+    axes = LinearCCA(3).fit(frame, Y).plot_variates(frame, Y, labels=names)
+    assert len(axes.collections) == 3
     axes = linear.plot_variates(X, Y, labels=names)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
     Zx, _ = linear.transform(X, Y)
@@ -168,7 +161,7 @@ def test_wrong_arguments_of_plot_variates(wrong, message, linear, views):
         linear.plot_variates(*views[2:], **wrong)
 
 
-def test_other_plots_that_cannot_be_drawn(linear, stochastic, views):
+def test_other_plots_that_cannot_be_drawn(linear, stochastic, views, monkeypatch):
     X, Y = views[2:]
     for one_view in ({"X": X}, {"Y": Y}):
         with pytest.raises(InputError, match=r"^plot_correlations got one view: .* Pass X and Y"):
@@ -179,11 +172,13 @@ def test_other_plots_that_cannot_be_drawn(linear, stochastic, views):
         stochastic.plot_learning_curve(by="epochs")
     with pytest.raises(NotKeptError, match=r"^LinearCCA has no learning curve"):
         linear.plot_learning_curve()
-    with pytest.raises(NotFittedError):
-        KNOI().plot_correlations()
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    missing = r"^plot_variates needs matplotlib.* pip install 'knoi\[plot\]'$"
+    with pytest.raises(MissingExtraError, match=missing):
+        linear.plot_variates(X, Y)
 
 
-def test_the_learning_curve_shows_the_history(stochastic):
+def test_the_learning_curve_shows_the_history(stochastic, tmp_path):
     history = stochastic.history_
     for by in ("samples", "seconds"):
         axes = stochastic.plot_learning_curve(by=by)
@@ -192,9 +187,7 @@ def test_the_learning_curve_shows_the_history(stochastic):
             np.testing.assert_array_equal(line.get_xdata(), history[by])
             np.testing.assert_array_equal(line.get_ydata(), history[name])
         assert axes.get_xlabel() == f"training {by}"
-
-
-def test_steps_rolled_back_are_marked(stochastic, tmp_path):
+    # Steps that were rolled back are marked.
     model = reloaded(stochastic, tmp_path)
     model.history_["rolled_back"][0] = True
     axes = model.plot_learning_curve()
@@ -208,14 +201,6 @@ def test_the_history_is_ready_for_a_data_frame(stochastic):
     assert frame["samples"].is_monotonic_increasing
     assert frame["rolled_back"].dtype == bool
     assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
-
-
-def test_a_missing_matplotlib_is_named(linear, views, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(
-        MissingExtraError, match=r"^plot_variates needs matplotlib.* pip install 'knoi\[plot\]'$"
-    ):
-        linear.plot_variates(*views[2:])
 
 
 def facts_of(model):
@@ -252,14 +237,9 @@ def test_both_ways_to_ask_for_html_agree(linear):
         assert not hasattr(linear, "_repr_html_")
 
 
-def test_text_in_the_facts_is_escaped(views):
-    class Odd(RBF):
-        name = "odd"
-
-        def __repr__(self):
-            return "<script>alert(1)</script>"
-
-    model = KernelCCA(1, kernel=Odd(width=2.0)).fit(views[0][:50], views[1][:50])
+def test_text_in_the_facts_is_escaped(views, monkeypatch):
+    model = KernelCCA(1).fit(views[0][:50], views[1][:50])
+    monkeypatch.setattr(RBF, "__repr__", lambda _kernel: "<script>alert(1)</script>")
     assert facts_of(model)["kernel X"] == "&lt;script&gt;alert(1)&lt;/script&gt;"
     assert "<script>alert" not in model._repr_html_()
 

@@ -80,15 +80,6 @@ def small(estimator, **params):
 
 
 @every_estimator
-def test_the_constructor_only_stores_its_parameters(estimator):
-    given = {name: object() for name in estimator._get_param_names()}
-    model = estimator(**given)
-    assert all(model.get_params()[name] is value for name, value in given.items())
-    other = estimator().set_params(**given)
-    assert all(getattr(other, name) is value for name, value in given.items())
-
-
-@every_estimator
 def test_clones_and_pickles(estimator, two_views):
     X, Y = two_views
     model = small(estimator, n_components=3).fit(X, Y)
