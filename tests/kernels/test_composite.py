@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi import KNOI, KernelCCA, NystromCCA, load
-from knoi.arrays.sparse import PreparedParts
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features import KernelColumns
 from knoi.kernels import (
@@ -252,26 +251,6 @@ class TestWidths:
 
         with_default_width(several_widths(Counting(), (1.0, 2.0, 3.0)), rows[0])
         assert Counting.calls == 1
-
-
-class PartOfSize:
-    """Prepares a number of columns that differs between dense and sparse rows."""
-
-    def __init__(self, of_dense, of_sparse):
-        self.of_dense, self.of_sparse = of_dense, of_sparse
-
-    def prepare(self, X):
-        n = self.of_sparse if scipy.sparse.issparse(X) else self.of_dense
-        return np.arange(X.shape[0])[:, None] + np.linspace(0, 0.5, n) + 10 * self.of_dense
-
-
-@pytest.mark.parametrize("of_sparse", [(3, 2), (2, 3), (4, 4)])
-def test_prepared_parts_of_dense_and_sparse_rows_are_told_apart(of_sparse):
-    parts = (PartOfSize(2, of_sparse[0]), PartOfSize(3, of_sparse[1]))
-    rows = PreparedParts.of(parts, np.zeros((1, 6)))
-    for X in (np.zeros((5, 6)), scipy.sparse.csr_array((5, 6))):
-        for piece, part in zip(rows.split(rows.prepare(X)), parts, strict=True):
-            np.testing.assert_array_equal(piece, part.prepare(X))
 
 
 class TestEstimators:

@@ -7,8 +7,7 @@ have no length (use `shape[0]`); their rows are sliced and indexed like those of
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse
@@ -171,9 +170,11 @@ def stored_position(X: scipy.sparse.csr_array, stored: int) -> tuple[int, int]:
 
 def empty_rows(rows: Array, n_columns: int) -> Array:
     """An uninitialised dense array (n, n_columns) with the dtype and device of `rows` (n, any)."""
-    if is_sparse(rows):
-        return np.empty((rows.shape[0], n_columns), rows.dtype)
+    if isinstance(rows, PreparedParts):
+        return empty_rows(rows.parts[0], n_columns)
     shape = (rows.shape[0], n_columns)
+    if is_sparse(rows):
+        return np.empty(shape, rows.dtype)
     return array_namespace(rows).empty(shape, dtype=rows.dtype, device=device(rows))
 
 
@@ -234,66 +235,16 @@ def column_variances(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
     return column_means(squares) - column_means(X) ** 2
 
 
-class Prepares(Protocol):
-    """A kernel or feature map that transforms rows before it evaluates blocks."""
-
-    def prepare(self, X: Array) -> Array:
-        """Rows (n, d) as an array (n, any)."""
-        ...
-
-
 @dataclass(frozen=True)
 class PreparedParts:
-    """Rows prepared by several parts (of a sum of kernels, say), as columns of one array.
+    """Rows as each part of a sum or product prepares them; rows are sliced as those of an array."""
 
-    How many columns a part prepares is found by preparing one row; it can differ between dense and
-    sparse rows.
-    """
-
-    parts: tuple[Prepares, ...]
-    n_cols: int  # of the rows before they are prepared
-    columns: tuple[int, ...]  # number prepared by each part from dense rows
-
-    @classmethod
-    def of(cls, parts: tuple[Prepares, ...], row: Array) -> Self:
-        """Find the number of columns from one dense row (1, d) of the dtype and device to come."""
-        columns = tuple(int(part.prepare(row).shape[1]) for part in parts)
-        return cls(parts, int(row.shape[1]), columns)
+    parts: tuple[Array, ...]  # (n, any) each, dense or sparse
 
     @property
-    def total(self) -> int:
-        """Number of columns of all parts together."""
-        return sum(self.columns)
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of all parts."""
+        return int(self.parts[0].shape[0]), sum(int(part.shape[1]) for part in self.parts)
 
-    def prepare(self, X: Array) -> Array:
-        """Rows X (n, d) prepared by every part, (n, total); sparse if any part keeps them so."""
-        rows = [part.prepare(X) for part in self.parts]
-        if len(rows) == 1:
-            return rows[0]
-        columns = tuple(int(one.shape[1]) for one in rows)
-        # The same total as for dense rows but another division: `split` could not tell them apart.
-        ambiguous = columns != self.columns and sum(columns) == self.total
-        if ambiguous or any(is_sparse(one) for one in rows):
-            return scipy.sparse.hstack([scipy.sparse.csr_array(one) for one in rows], format="csr")
-        return array_namespace(*rows).concat(rows, axis=1)
-
-    def split(self, prepared: Array) -> list[Array]:
-        """The prepared rows of each part."""
-        if len(self.parts) == 1:
-            return [prepared]
-        columns, sparse = self.columns, (False,) * len(self.parts)
-        if is_sparse(prepared) or prepared.shape[1] != self.total:
-            columns, sparse = self._from_sparse_rows
-        pieces, start = [], 0
-        for width, stays_sparse in zip(columns, sparse, strict=True):
-            piece = prepared[:, start : start + width]
-            pieces.append(piece if stays_sparse else dense(piece))
-            start += width
-        return pieces
-
-    @cached_property
-    def _from_sparse_rows(self) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-        """What each part prepares from sparse rows: how many columns, and whether they are CSR."""
-        row = scipy.sparse.csr_array((1, self.n_cols))
-        rows = [part.prepare(row) for part in self.parts]
-        return tuple(int(one.shape[1]) for one in rows), tuple(is_sparse(one) for one in rows)
+    def __getitem__(self, rows: Any) -> "PreparedParts":
+        return PreparedParts(tuple(part[rows] for part in self.parts))

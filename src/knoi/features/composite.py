@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 import numpy as np
 from array_api_compat import array_namespace
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import PreparedParts, is_sparse
 from knoi.exceptions import InputError
@@ -35,30 +35,17 @@ RUN = 64
 
 
 class _PartsMap(FeatureMap):
-    """What maps of several parts on the same rows share; prepared rows are side by side."""
+    """What maps of several parts on the same rows share."""
 
     parts: tuple[FeatureMap, ...]
 
-    @cached_property
-    def _rows(self) -> PreparedParts:
-        """Where each part finds its prepared rows."""
-        return PreparedParts.of(self.parts, np.zeros((1, self.n_cols)))
-
-    def prepare(self, X: Array) -> Array:
-        """What the parts prepare, side by side."""
-        return self._rows.prepare(X)
-
-    def to(self, backend: Backend) -> Self:
-        """All parts on the backend."""
-        rows = self._rows  # learned from NumPy rows, which parts on a device do not take
-        moved = super().to(backend)
-        vars(moved)["_rows"] = replace(rows, parts=moved.parts)
-        return moved
+    def prepare(self, X: Array) -> PreparedParts:
+        """Rows prepared by each part."""
+        return PreparedParts(tuple(part.prepare(X) for part in self.parts))
 
     def scratch_per_row(self) -> int:
-        """What the parts take, twice where their rows are copied side by side."""
-        copies = 2 if len(self.parts) > 1 else 1
-        return copies * sum(part.scratch_per_row() for part in self.parts)
+        """What the parts take."""
+        return sum(part.scratch_per_row() for part in self.parts)
 
 
 def check_parts(parts: tuple[FeatureMap, ...]) -> None:
@@ -123,13 +110,12 @@ class ConcatenatedMap(_PartsMap):
         """Each part computes its columns among these, which then take their places."""
         start, stop = columns.start, columns.stop
         out = output(prepared, stop - start, out)
-        pieces = self._rows.split(prepared)
         for i, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             places = self._places(i, start, stop)
             if not places:
                 continue
             first, (last, size, _) = places[0][0], places[-1]
-            Phi = part.block(pieces[i], slice(first, last + size))
+            Phi = part.block(prepared.parts[i], slice(first, last + size))
             for own, size, at in places:
                 target = out[:, at : at + size]
                 target[...] = Phi[:, own - first : own - first + size]
@@ -214,9 +200,7 @@ class ProductMap(_PartsMap):
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """The features of the parts, multiplied."""
-        first, *others = self._rows.split(prepared)
-        if out is None and is_sparse(prepared):
-            out = output(prepared, columns.stop - columns.start)
+        first, *others = prepared.parts
         Phi = self.parts[0].block(first, columns, out)
         for part, rows in zip(self.parts[1:], others, strict=True):
             Phi *= part.block(rows, columns)

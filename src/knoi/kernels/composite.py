@@ -4,7 +4,6 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.sparse import PreparedParts, dense, is_sparse
+from knoi.arrays.sparse import PreparedParts, is_sparse
 from knoi.exceptions import InputError, InputTypeError
 from knoi.kernels.base import COMPOSITES, Kernel, WidthKernel, WidthRule, resolve
 from knoi.kernels.distances import DirectValues, LandmarkValues
@@ -47,7 +46,7 @@ class CompositeKernel(Kernel):
         if slow:
             chosen.append(DirectValues(self._subset(slow), Z))
             weights = weights and [*weights, 1.0]
-        return CombinedValues(chosen, weights, Z)
+        return CombinedValues(chosen, weights, int(Z.shape[0]))
 
     @property
     def nonnegative(self) -> bool:  # type: ignore[override]
@@ -268,32 +267,24 @@ class CombinedValues:
 
     values: Sequence[LandmarkValues]
     weights: Sequence[float] | None
-    landmarks: Array  # (m, d)
+    n_landmarks: int
 
-    @cached_property
-    def _rows(self) -> PreparedParts:
-        return PreparedParts.of(tuple(self.values), dense(self.landmarks[:1, :]))
+    def prepare(self, X: Array) -> PreparedParts:
+        """Rows prepared by each part; sparse rows in float64, as fast parts need them."""
+        rows = X.astype(np.float64, copy=False) if is_sparse(X) else X
+        return PreparedParts(tuple(value.prepare(rows) for value in self.values))
 
-    def prepare(self, X: Array) -> Array:
-        """Rows prepared by all parts, as columns of one array."""
-        return self._rows.prepare(X)
-
-    def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
+    def block(self, prepared: PreparedParts, columns: slice, out: Array | None = None) -> Array:
         """Evaluate the first part in place and combine the others with it."""
-        pieces = self._rows.split(prepared)
-        if out is None and is_sparse(prepared):  # in the dtype of the landmarks, not of the rows
-            m = len(range(*columns.indices(self.landmarks.shape[0])))
-            out = np.empty((prepared.shape[0], m), self.landmarks.dtype)
         blocks = (
-            value.block(piece, columns, None if i else out)
-            for i, (value, piece) in enumerate(zip(self.values, pieces, strict=True))
+            value.block(rows, columns, None if i else out)
+            for i, (value, rows) in enumerate(zip(self.values, prepared.parts, strict=True))
         )
         return _combined(self.weights, blocks)
 
     def scratch_per_row(self) -> int:
-        """Scratch of the parts, twice since their rows are copied, and the block to combine."""
-        parts = sum(value.scratch_per_row() for value in self.values)
-        return 2 * parts + int(self.landmarks.shape[0])
+        """Scratch of the parts, and the block to combine."""
+        return sum(value.scratch_per_row() for value in self.values) + self.n_landmarks
 
 
 def _combined(weights: Sequence[float] | None, values: Iterable[Array]) -> Array:
