@@ -27,11 +27,10 @@ def is_real(value: Any) -> bool:
 def integer(name: str, value: Any, *, minimum: int | None = None, hint: str = "") -> int:
     """Check an integer, of at least `minimum` if given; `hint` is added to the message."""
     wanted = "a whole number" if minimum is None else f"a whole number >= {minimum}"
-    if not is_integer(value):
-        raise InputTypeError(f"{name}={value!r}: wanted {wanted}{hint}.")
-    if minimum is not None and value < minimum:
-        raise InputError(f"{name}={value!r}: wanted {wanted}{hint}.")
-    return int(value)
+    if is_integer(value) and (minimum is None or value >= minimum):
+        return int(value)
+    error = InputError if is_integer(value) else InputTypeError
+    raise error(f"{name}={value!r}: wanted {wanted}{hint}.")
 
 
 def count(name: str, value: Any) -> int:
@@ -46,26 +45,19 @@ def whole(name: str, value: Any) -> int:
 
 def positive(name: str, value: Any, *, infinite: bool = False) -> float:
     """Check a number > 0, finite unless `infinite`."""
-    number = _real(name, value, "a number > 0")
-    if not number > 0 or (number == inf and not infinite):
-        raise InputError(f"{name}={value!r}: wanted a {'' if infinite else 'finite '}number > 0.")
-    return number
+    if infinite:
+        return _number(name, value, lambda v: v > 0, "a number > 0")
+    return _number(name, value, lambda v: 0 < v < inf, "a finite number > 0")
 
 
 def at_least_zero(name: str, value: Any) -> float:
     """Check a finite number >= 0."""
-    number = _real(name, value, "a number >= 0")
-    if not 0 <= number < inf:
-        raise InputError(f"{name}={value!r}: wanted a finite number >= 0.")
-    return number
+    return _number(name, value, lambda v: 0 <= v < inf, "a finite number >= 0")
 
 
 def fraction(name: str, value: Any) -> float:
     """Check a number in [0, 1)."""
-    number = _real(name, value, "a number from 0 to below 1")
-    if not 0 <= number < 1:
-        raise InputError(f"{name}={value!r}: wanted a number from 0 to below 1.")
-    return number
+    return _number(name, value, lambda v: 0 <= v < 1, "a number from 0 to below 1")
 
 
 def flag(name: str, value: Any) -> bool:
@@ -102,7 +94,8 @@ def one_per_view(name: str, value: Any, check: Callable[[str, Any], Value]) -> t
     return checked, checked
 
 
-def _real(name: str, value: Any, wanted: str) -> float:
-    if not is_real(value):
-        raise InputTypeError(f"{name}={value!r}: wanted {wanted}.")
-    return float(value)
+def _number(name: str, value: Any, valid: Callable[[float], bool], wanted: str) -> float:
+    if is_real(value) and valid(float(value)):
+        return float(value)
+    error = InputError if is_real(value) else InputTypeError
+    raise error(f"{name}={value!r}: wanted {wanted}.")

@@ -28,7 +28,6 @@ class Engine(Protocol):
 
     def map(self, fn: Callable[..., Result], items: Sequence[Item], *shared: Any) -> list[Result]:
         """`[fn(item, *shared) for item in items]`, in order, on any worker."""
-        ...
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
         """A context in which BLAS uses the calling thread only.
@@ -36,11 +35,9 @@ class Engine(Protocol):
         BLAS threads keep spinning for a while after their work; between two maps they would take
         cores from the workers.
         """
-        ...
 
     def close(self) -> None:
         """Release the workers."""
-        ...
 
 
 class Serial:
@@ -130,21 +127,16 @@ MAX_CHUNK_ROWS = 8192
 
 def parse_bytes(size: int | float | str) -> int:
     """Parse a size in bytes: a number, or a string like "4GiB" or "500 MB"."""
+    number: Any = size
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", size)
-        if match is None or match[2].lower() not in _UNITS:
-            raise InputError(
-                f"memory_budget={size!r} is not a size: wanted bytes, or a number with a unit "
-                "such as '500MB' or '4GiB'."
-            )
-        size = float(match[1]) * _UNITS[match[2].lower()]
-    if not is_real(size):
-        raise InputTypeError(
-            f"memory_budget={size!r} is not a size: wanted None, bytes, or a string like '4GiB'."
-        )
-    if not 0 < size < float("inf"):
-        raise InputError(f"memory_budget={size!r}: wanted a positive number of bytes.")
-    return int(size)
+        number = float(match[1]) * _UNITS.get(match[2].lower(), 0) if match else 0
+    if is_real(number) and 0 < number < float("inf"):
+        return int(number)
+    raise (InputError if is_real(number) else InputTypeError)(
+        f"memory_budget={size!r} is not a size: wanted None, a number of bytes > 0, or a string "
+        "such as '500MB' or '4GiB'."
+    )
 
 
 def format_bytes(size: float) -> str:

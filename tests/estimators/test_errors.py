@@ -244,10 +244,14 @@ OUT_OF_RANGE = [
     ),
     (
         LinearCCA(memory_budget="much"),
-        "memory_budget='much' is not a size: wanted bytes, or a number with a unit such as '500MB' "
-        "or '4GiB'.",
+        "memory_budget='much' is not a size: wanted None, a number of bytes > 0, or a string such "
+        "as '500MB' or '4GiB'.",
     ),
-    (LinearCCA(memory_budget=-1), "memory_budget=-1: wanted a positive number of bytes."),
+    (
+        LinearCCA(memory_budget=-1),
+        "memory_budget=-1 is not a size: wanted None, a number of bytes > 0, or a string such as "
+        "'500MB' or '4GiB'.",
+    ),
     (
         LinearCCA(n_jobs=0),
         "n_jobs=0: wanted None (all cores), a number of threads, or -1 for all cores.",

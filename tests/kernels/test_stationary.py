@@ -76,11 +76,3 @@ def test_quantiles_increase_and_are_symmetric(kernel):
     (w,) = kernel.frequencies_at(U)
     assert (np.diff(w) > 0).all()
     np.testing.assert_allclose(w, -w[::-1], rtol=1e-9, atol=1e-12)
-
-
-def test_only_isotropic_kernels_are_invariant_under_rotation():
-    X = np.random.default_rng(0).standard_normal((5, 3))
-    rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
-    for kernel in KERNELS:
-        same = np.allclose(kernel(X, X), kernel(X @ rotation, X @ rotation))
-        assert same == kernel.isotropic

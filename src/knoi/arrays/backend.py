@@ -17,7 +17,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from knoi.exceptions import InputError, MemoryBudgetError, MissingExtraError
+from knoi.exceptions import InputError, MemoryBudgetError, require
 
 Array: TypeAlias = Any  # an array of the backend's namespace, or a SciPy CSR array
 DType = Literal["float32", "float64"]
@@ -66,7 +66,14 @@ class Backend:
         if scipy.sparse.issparse(values):
             if self.is_numpy:
                 return scipy.sparse.csr_array(values).astype(wanted, copy=False)
-            values = self._to_dense(values, np.dtype(wanted))
+            size = math.prod(values.shape) * np.dtype(wanted).itemsize
+            if size > MAX_DENSE_BYTES:
+                raise MemoryBudgetError(
+                    f"{values.shape[0]} sparse rows of {values.shape[1]} columns would take "
+                    f"{size / 2**30:.1f} GiB on device={self.device!r}, where rows are dense. Use "
+                    "device=None, which keeps them sparse, or smaller minibatches."
+                )
+            values = values.astype(wanted, copy=False).toarray()
         if self.is_numpy:
             return np.asarray(values, dtype=wanted)
         if isinstance(values, np.ndarray):
@@ -76,46 +83,24 @@ class Backend:
                 values = values.copy()
         return self.xp.asarray(values, dtype=getattr(self.xp, wanted), device=self.device)
 
-    def _to_dense(self, rows: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-        n, d = rows.shape
-        if n * d * dtype.itemsize > MAX_DENSE_BYTES:
-            raise MemoryBudgetError(
-                f"{n} sparse rows of {d} columns would take {n * d * dtype.itemsize / 2**30:.1f} "
-                f"GiB on device={self.device!r}, where rows are dense. Use device=None, which "
-                "keeps them sparse, or smaller minibatches."
-            )
-        result: NDArray[Any] = rows.astype(dtype, copy=False).toarray()
-        return result
-
     def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Uninitialised array of `shape`."""
-        return self.xp.empty(shape, dtype=self._dtype(dtype), **self.placement)
+        return self.xp.empty(shape, dtype=getattr(self.xp, dtype or self.dtype), device=self.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Array of zeros of `shape`."""
-        return self.xp.zeros(shape, dtype=self._dtype(dtype), **self.placement)
+        return self.xp.zeros(shape, dtype=getattr(self.xp, dtype or self.dtype), device=self.device)
 
     def to_numpy(self, values: Array) -> NDArray[Any]:
         """`values` as a NumPy array (or CSR), without a copy if they are one already."""
-        if scipy.sparse.issparse(values):
-            sparse: NDArray[Any] = values
-            return sparse
-        return np.asarray(values if self.is_numpy else values.detach().cpu().numpy())
+        host: NDArray[Any] = values if self.is_numpy else values.detach().cpu().numpy()
+        return host if scipy.sparse.issparse(host) else np.asarray(host)
 
     def free_bytes(self) -> int:
         """Bytes of free memory on the device."""
         if self.device is not None and self.device.startswith("cuda"):
-            free, _total = self.xp.cuda.mem_get_info(self.device)
-            return int(free)
+            return int(self.xp.cuda.mem_get_info(self.device)[0])
         return available_ram()
-
-    def _dtype(self, dtype: DType | None) -> Any:
-        return getattr(self.xp, dtype or self.dtype)
-
-    @property
-    def placement(self) -> dict[str, str]:
-        """The `device=` argument of array creation; empty for NumPy."""
-        return {} if self.device is None else {"device": self.device}
 
 
 def numpy_backend(dtype: DType = "float64") -> Backend:
@@ -125,11 +110,9 @@ def numpy_backend(dtype: DType = "float64") -> Backend:
 
 def torch_backend(device: str = "cpu", dtype: DType = "float64") -> Backend:
     """Torch tensors on `device`."""
-    try:
-        import array_api_compat.torch as xp
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch", f"device={device!r}") from error
+    torch = require("torch", "torch", f"device={device!r}")
+    import array_api_compat.torch as xp
+
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -212,14 +195,10 @@ def cholesky(S: Array, backend: Backend) -> Array:
 
 def solve_lower(C: Array, B: Array, backend: Backend, *, transposed: bool = False) -> Array:
     """C^-1 B, or C^-T B, for a lower triangular C (M, M); entries above its diagonal are unused."""
-    if backend.is_numpy:
-        return _solve_by_blocks(C, B, transposed=transposed)
-    matrix = C.mT if transposed else C
-    return backend.xp.linalg.solve_triangular(matrix, B, upper=transposed)
-
-
-def _solve_by_blocks(C: NDArray[Any], B: NDArray[Any], *, transposed: bool) -> NDArray[Any]:
-    """Solve one diagonal block after the other, less the contribution of those already solved."""
+    if not backend.is_numpy:
+        matrix = C.mT if transposed else C
+        return backend.xp.linalg.solve_triangular(matrix, B, upper=transposed)
+    # One diagonal block after the other, less the contribution of those already solved.
     M = len(C)
     X = np.array(B, dtype=np.result_type(C, B), order="F")
     starts = range(0, M, SOLVE_BLOCK)
@@ -306,7 +285,7 @@ def whitener(S: Array, r: float, precision: float, backend: Backend) -> Whitener
     otherwise eigenvalues below the noise are dropped (duplicated columns, more columns than rows).
     """
     xp = backend.xp
-    diagonal = xp.arange(S.shape[0], **backend.placement)
+    diagonal = xp.arange(S.shape[0], device=backend.device)
     variance = backend.to_numpy(S[diagonal, diagonal]) + r  # (M,)
     live = variance > 0
     d = np.zeros_like(variance)

@@ -83,14 +83,7 @@ def same_rows(X: Array) -> bool:
     """Whether all rows of X (n, d) are equal."""
     if not is_sparse(X):
         return bool(np.all(X[0] == X))
-    X = scipy.sparse.csr_array(X, copy=True)
-    X.sum_duplicates()
-    X.eliminate_zeros()
-    counts = np.diff(X.indptr)
-    if not np.all(counts == counts[0]):
-        return False
-    columns, values = (part.reshape(X.shape[0], -1) for part in (X.indices, X.data))
-    return bool(np.all(columns == columns[0]) and np.all(values == values[0]))
+    return np.array_equal(X.min(axis=0).toarray(), X.max(axis=0).toarray())
 
 
 def product(X: Array, W: Array, out: Array | None = None) -> Array:

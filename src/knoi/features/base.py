@@ -359,7 +359,7 @@ def _placed(value: Any, mark: Any, backend: Backend) -> Any:
         return np.asarray(value, dtype=mark.dtype)
     if isinstance(value, np.ndarray):
         value = np.array(value, dtype=np.int64)  # torch needs writable memory
-    return backend.xp.asarray(value, dtype=backend.xp.int64, **backend.placement)
+    return backend.xp.asarray(value, dtype=backend.xp.int64, device=backend.device)
 
 
 def _loaded(value: Any, annotation: Any, name: str) -> Any:

@@ -74,7 +74,10 @@ def learn_weights(
     if n > n_rows:
         rows = np.sort(generator(seed, Purpose.ALIGNMENT).choice(n, n_rows, replace=False))
         X, Y = X[rows, :], Y[rows, :]
-    x, y = _matrices(kernels_x, X), _matrices(kernels_y, Y)
+    x, y = (
+        [np.asarray(kernel(rows, rows), dtype=np.float64) for kernel in kernels]
+        for kernels, rows in ((kernels_x, X), (kernels_y, Y))
+    )
     (A, x_norms), (B, y_norms) = _products_within(x), _products_within(y)
     C = _products_between(x, y) / np.outer(x_norms, y_norms)
     a, b = np.ones(len(kernels_x)), np.ones(len(kernels_y))
@@ -105,11 +108,6 @@ def with_learned_weights(
         for kernel, own, learned in zip(kernels, sums, weights, strict=True)
     )
     return x, y
-
-
-def _matrices(kernels: Sequence[Kernel], rows: NDArray[Any]) -> list[NDArray[np.float64]]:
-    """Kernel matrices in float64, (n, n) each."""
-    return [np.asarray(kernel(rows, rows), dtype=np.float64) for kernel in kernels]
 
 
 def _products_within(

@@ -64,15 +64,20 @@ class Kernel(ABC):
         return False
 
     def with_width(self, width: float) -> Self:
-        """A copy with this width; in a composite, in every part that has none yet."""
-        raise InputError(
-            f"width={width!r} was given, but the {self.name} kernel has no width. "
-            "Omit it, or use a kernel that has one, e.g. 'rbf'."
-        )
+        """A copy with this width; in a sum or product, in every part that has none yet."""
+        if not self.needs_width:
+            raise InputError(
+                f"width={width!r} was given, but {self!r} needs no width. Omit it, or use a kernel "
+                "whose width is open, e.g. RBF()."
+            )
+        return self.decide_width(lambda _part: width)
 
     def default_width(self, sample: NDArray[Any]) -> float:
         """A suitable width for data like the rows of `sample` (n, d)."""
-        raise InputError(f"the {self.name} kernel has no width to choose. Omit width.")
+        raise InputError(
+            f"{self!r} has no width of its own to choose. For the widths of the parts of a sum or "
+            "product, use with_default_width(kernel, sample)."
+        )
 
     def decide_width(self, rule: WidthRule) -> Self:
         """A copy in which every part without a width gets the one that `rule` returns."""
@@ -83,9 +88,7 @@ class Kernel(ABC):
 
         `first_row` is the row number of X[0] in the whole data, for the message.
         """
-        if not self.nonnegative:
-            return
-        position = first_negative(X)
+        position = first_negative(X) if self.nonnegative else None
         if position is None:
             return
         i, j = position
@@ -195,7 +198,7 @@ def resolve(kernel: str | Kernel) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str):
-        return _kernel_class(kernel)()
+        return _kernel_class(kernel, KERNELS)()
     given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"{kernel!r}"
     raise InputTypeError(
         f"kernel is {given}: wanted a name or a kernel object. "
@@ -206,9 +209,7 @@ def resolve(kernel: str | Kernel) -> Kernel:
 def kernel_from_state(state: Mapping[str, Any]) -> Kernel:
     """The kernel with this `state_dict`; `InputError` if the state is not valid."""
     parameters = dict(state)
-    name = parameters.pop("name", None)
-    composite = COMPOSITES.get(name) if isinstance(name, str) else None
-    kernel = composite or _kernel_class(name)
+    kernel = _kernel_class(parameters.pop("name", None), KERNELS | COMPOSITES)
     known = {field.name for field in dataclasses.fields(kernel)}
     if unknown := sorted(map(str, parameters.keys() - known)):
         raise InputError(
@@ -230,10 +231,10 @@ def _from_json(value: Any) -> Any:
     return tuple(_from_json(item) for item in value) if isinstance(value, list) else value
 
 
-def _kernel_class(name: object) -> type[Kernel]:
-    if not isinstance(name, str) or name not in KERNELS:
+def _kernel_class(name: object, known: Mapping[str, type[Kernel]]) -> type[Kernel]:
+    if not isinstance(name, str) or name not in known:
         raise InputError(f"there is no kernel {name!r}. Pass one of {_names()}.")
-    return KERNELS[name]
+    return known[name]
 
 
 def _names() -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from knoi import checks
 from knoi.arrays.backend import Array
@@ -63,22 +62,6 @@ class CompositeKernel(Kernel):
         """Whether some part needs one."""
         return any(part.needs_width for part in self.parts)
 
-    def with_width(self, width: float) -> Self:
-        """A copy in which every part without a width has this one, times its factor if any."""
-        if not self.needs_width:
-            raise InputError(
-                f"width={width!r} was given, but no part of {self!r} needs a width. "
-                "Omit it, or leave the width of a part open, e.g. RBF()."
-            )
-        return self.decide_width(lambda _part: width)
-
-    def default_width(self, sample: NDArray[Any]) -> float:
-        """Raise `InputError`: each part has its own width."""
-        raise InputError(
-            f"a {self.name} of kernels has no single width: each part of {self!r} has its own. Use "
-            "with_default_width(kernel, sample), which chooses them all."
-        )
-
     @abstractmethod
     def decide_width(self, rule: WidthRule) -> Self:
         """A copy in which every part without a width gets the one that `rule` returns."""
@@ -127,12 +110,11 @@ class SumKernel(CompositeKernel):
     learn: bool = False
 
     def __post_init__(self) -> None:
-        given = _kernels(self.parts)
-        given_weights = _numbers("weights", self.weights, len(given))
-        given_factors = _numbers("factors", self.factors, len(given))
+        parts = _kernels(self.parts)
+        given = (_numbers(name, getattr(self, name), len(parts)) for name in self.per_part[1:])
         learn = checks.flag("learn", self.learn)
         flat: list[tuple[Kernel, float, float]] = []
-        for part, weight, factor in zip(given, given_weights, given_factors, strict=True):
+        for part, weight, factor in zip(parts, *given, strict=True):
             if factor != 1.0 and not (isinstance(part, WidthKernel) and part.needs_width):
                 raise InputError(
                     f"factors has {factor:g} for {part!r}, but a factor is for a kernel whose "

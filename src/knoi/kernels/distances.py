@@ -50,20 +50,14 @@ _MAX_DENSE_NUMBERS = 2**24
 def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
     """Subtract one shift (if `centre`) and divide by one scale: entries are then in (-2, 2).
 
-    A common shift does not change differences; the mean of Z saves digits when the data are far
-    from the origin. The scale is a power of two, so dividing is exact. If X or Z is sparse, both
-    become CSR and are not centred, which would fill them.
-
-    Returns
-    -------
-    Xs, Zs : arrays (n, d), (m, d)
-        Copies; the same array if `X is Z`.
-    scale : float
-        X - shift = scale * Xs.
+    Return copies Xs (n, d) and Zs (m, d), the same array if `X is Z`, and the scale, with
+    X - shift = scale Xs. The mean of Z as the shift saves digits when the data are far from the
+    origin. The scale is a power of two, so dividing is exact. If X or Z is sparse, both become CSR
+    and are not centred, which would fill them.
     """
     rows = [X] if X is Z else [X, Z]
     if is_sparse(X) or is_sparse(Z):
-        rows = [_as_float_csr(A) for A in rows]
+        rows = [as_csr(A).astype(np.result_type(A.dtype, np.float32), copy=False) for A in rows]
         scale = power_of_two(*(A.data for A in rows))
         rows = [with_data(A, A.data / scale) for A in rows]
         return rows[0], rows[-1], scale
@@ -197,11 +191,9 @@ def fold_columns(
     place; `spare` is scratch of the same shape. Blocks of rows fit in the cache.
     """
     xp = array_namespace(X, Z)
-    n, d = X.shape
-    m = Z.shape[0]
-    placement = {"dtype": X.dtype, "device": device(X)}
-    D = xp.full((n, m), start, **placement)
-    columns = xp.empty((d, m), **placement)
+    d = X.shape[1]
+    D = xp.full((X.shape[0], Z.shape[0]), start, dtype=X.dtype, device=device(X))
+    columns = empty_rows(Z.T, Z.shape[0])
     columns[...] = Z.T  # contiguous columns of Z: three times as fast
     for rows in row_blocks(D):
         block = D[rows]
@@ -300,11 +292,6 @@ def dense_if_faster(X: Array, Z: Array) -> tuple[Array, Array]:
     return (dense(X), dense(Z)) if faster and (n + m) * d <= _MAX_DENSE_NUMBERS else (X, Z)
 
 
-def _as_float_csr(X: Array) -> CSR:
-    X = as_csr(X)
-    return X if X.dtype.kind == "f" else X.astype(np.float64)
-
-
 # Largest rounding error of the exponent in the fast Gaussian kernel.
 _EXPONENT_ERROR = 1e-4
 
@@ -314,15 +301,12 @@ class LandmarkValues(Protocol):
 
     def prepare(self, X: Array) -> Array:
         """Rows (n, d) in the form that `block` takes, (n, any); computed once for all blocks."""
-        ...
 
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """K of prepared rows and the landmarks `columns`, (n, columns), in `out` if given."""
-        ...
 
     def scratch_per_row(self) -> int:
         """Numbers held per row, prepared and while a block is computed, besides the block."""
-        ...
 
 
 @dataclass(frozen=True)

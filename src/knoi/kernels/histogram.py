@@ -43,9 +43,8 @@ class Chi2(WidthKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
         K, scale = self._scaled_distance(X, Z)
-        K *= -scale_in_widths(scale, width, K)
+        K *= -scale_in_widths(scale, self.decided_width, K)
         return array_namespace(K).exp(K, out=K)
 
     def diag(self, X: Array) -> Array:

@@ -34,7 +34,7 @@ class StationaryKernel(WidthKernel):
     """k(x, z) = kappa(x - z) with kappa(0) = 1: the Fourier transform of a probability measure.
 
     At width 1 the entries of a frequency are independent, from the distribution that `_draw`
-    samples and `_quantiles` inverts.
+    samples and `_quantiles` inverts: standard normal unless the kernel says otherwise.
     """
 
     isotropic: ClassVar[bool] = False
@@ -42,9 +42,8 @@ class StationaryKernel(WidthKernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        width = self.decided_width
         Xs, Zs, scale = rescale(X, Z, centre=True)
-        return self._values(Xs, Zs, scale_in_widths(scale, width, Xs))
+        return self._values(Xs, Zs, scale_in_widths(scale, self.decided_width, Xs))
 
     def diag(self, X: Array) -> Array:
         """All ones."""
@@ -104,13 +103,11 @@ class StationaryKernel(WidthKernel):
     def _values(self, X: Array, Z: Array, scale: float) -> Array:
         """The kernel of rescaled rows, which it may overwrite; `scale` times x - z is in widths."""
 
-    @abstractmethod
     def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-        """Independent entries of frequencies at width 1."""
+        return rng.standard_normal(shape)
 
-    @abstractmethod
     def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Quantiles of the distribution that `_draw` samples."""
+        return np.asarray(special.ndtri(u))
 
     def _divisors(self, rng: np.random.Generator, m: int) -> NDArray[np.float64]:
         """What the m frequencies at width 1 are divided by, (m,)."""
@@ -140,12 +137,6 @@ class RBF(StationaryKernel):
         K = squared_euclidean(X, Z)  # (n, m)
         K *= -0.5 * scale**2
         return array_namespace(K).exp(K, out=K)
-
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-        return rng.standard_normal(shape)
-
-    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(special.ndtri(u))
 
 
 @register
@@ -265,12 +256,6 @@ class Matern(StationaryKernel):
             polynomial += 1.0
         polynomial *= xp.exp(R, out=R)
         return polynomial
-
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-        return rng.standard_normal(shape)
-
-    def _quantiles(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(special.ndtri(u))
 
     def _divisors(self, rng: np.random.Generator, m: int) -> NDArray[np.float64]:
         return self._divisors_from(rng.chisquare(2 * self.nu, size=m))

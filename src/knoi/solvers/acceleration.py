@@ -97,7 +97,7 @@ class Columns:
             columns.block(prepared[rows, :], slice(0, M), out=K[rows, :])
 
         engine.map(fill, even_slices(M, 256))
-        diagonal = backend.xp.arange(M, **backend.placement)
+        diagonal = backend.xp.arange(M, device=backend.device)
         # The kernel of rows that are all zero may be zero; then the gradient is zero, too.
         trace = float(backend.xp.sum(K[diagonal, diagonal]))
         variance = trace / M - float(backend.xp.mean(K))  # in feature space, about the mean
