@@ -116,43 +116,33 @@ class TestWhitener:
         assert whitener(backend.asarray(A.T @ A / 60), 0.0, EPS, backend).rank == 4
 
 
-class TestTopSVD:
-    @staticmethod
-    def triplets(T, k, backend):
-        """Check that they are the leading triplets, and return them."""
-        U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), k, backend))
-        expected = np.linalg.svd(T, compute_uv=False)[:k]
-        np.testing.assert_allclose(s, expected, rtol=1e-10, atol=1e-12 * expected[0])
-        np.testing.assert_allclose(T @ V, U * s, atol=1e-8 * s[0])
-        return U, s, V
+def matrices():
+    """Matrices and how many of their singular triplets are wanted."""
+    rng = np.random.default_rng(3)
+    normal = rng.standard_normal
+    left, right = (np.linalg.qr(normal((300, 300)))[0] for _ in range(2))
+    s = np.concatenate([np.ones(5), np.full(20, 0.999), np.linspace(0.9, 0, 275)])
+    equal = np.eye(133) * 1e-9
+    equal[5, 7] = 1e-20
+    return {
+        "small": (normal((30, 20)), 5),
+        "tall": (normal((400, 300)), 6),
+        "wide": (normal((250, 500)), 10),
+        "nearly equal values": ((left * s) @ right.T, 10),
+        "equal values": (equal, 2),
+        "low rank": (normal((300, 2)) @ normal((2, 200)), 4),
+        "zero": (np.zeros((100, 80)), 3),
+        "tiny": (normal((100, 80)) * 1e-300, 3),
+        "squares underflow": (normal((100, 80)) * 1e-170, 3),
+    }
 
-    @pytest.mark.parametrize(("shape", "k"), [((30, 20), 5), ((400, 300), 6), ((250, 500), 10)])
-    def test_is_the_svd(self, backend, shape, k):
-        T = np.random.default_rng(3).standard_normal(shape)
-        for vectors in self.triplets(T, k, backend)[::2]:
-            np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-10)
 
-    def test_resolves_nearly_equal_singular_values(self, backend):
-        rng = np.random.default_rng(4)
-        left, right = (np.linalg.qr(rng.standard_normal((300, 300)))[0] for _ in range(2))
-        s = np.concatenate([np.ones(5), np.full(20, 0.999), np.linspace(0.9, 0, 275)])
-        self.triplets((left * s) @ right.T, 10, backend)
-
-    def test_of_a_matrix_of_low_rank_has_no_nan(self, backend):
-        rng = np.random.default_rng(5)
-        T = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 200))
-        U, s, V = self.triplets(T, 4, backend)
-        np.testing.assert_allclose(V.T @ V, np.eye(4), atol=1e-10)
-        np.testing.assert_allclose(U * s @ V.T, T, atol=1e-10 * s[0])
-
-    @pytest.mark.parametrize("scale", [0.0, 1e-300, 1e-170])
-    def test_of_a_tiny_matrix(self, backend, scale):
-        T = np.random.default_rng(6).standard_normal((100, 80)) * scale
-        U, _, V = self.triplets(T, 3, backend)
-        assert (U.shape, V.shape) == ((100, 3), (80, 3))
-
-    def test_where_all_singular_values_are_equal(self, backend):
-        T = np.eye(133) * 1e-9
-        T[5, 7] = 1e-20
-        U, s, V = self.triplets(T, 2, backend)
-        np.testing.assert_allclose(T @ V, U * s, atol=1e-20)
+@pytest.mark.parametrize(("T", "k"), matrices().values(), ids=matrices())
+def test_top_svd(backend, T, k):
+    U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), k, backend))
+    assert (U.shape, V.shape) == ((T.shape[0], k), (T.shape[1], k))
+    expected = np.linalg.svd(T, compute_uv=False)[:k]
+    np.testing.assert_allclose(s, expected, rtol=1e-10, atol=1e-12 * expected[0])
+    np.testing.assert_allclose(T @ V, U * s, atol=1e-11 * s[0])
+    for vectors in (U, V):
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-10)

@@ -17,16 +17,11 @@ def rows(request):
 @pytest.mark.parametrize("columns", [slice(0, 12), slice(3, 9)], ids=["all of W", "a block of W"])
 def test_product_with_any_part_of_a_matrix(rows, columns):
     W = np.random.default_rng(1).standard_normal((200, 12))[:, columns]
-    expected = rows.toarray() @ W
+    expected, before = rows.toarray() @ W, rows.copy()
     np.testing.assert_allclose(product(rows, W), expected, atol=1e-14)
     out = np.full((6, W.shape[1] + 1), np.nan)[:, 1:]
     assert product(rows, W, out=out) is out
     np.testing.assert_allclose(out, expected, atol=1e-14)
-
-
-def test_product_does_not_change_the_rows(rows):
-    before = rows.copy()
-    product(rows, np.ones((200, 4))[:, 1:3])
     assert (rows.indices == before.indices).all()
     assert rows.shape == before.shape
 

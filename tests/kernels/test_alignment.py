@@ -135,14 +135,10 @@ class TestLearn:
         assert learned.parts == (RBF(0.1), RBF(1.0))
         assert not learned.learn
         assert sum(learned.weights) == pytest.approx(1.0)
+        assert (2 * kernel + Linear()).learn
         # A single remaining part is the kernel.
         pair = (SumKernel([RBF(1e-4), RBF(1.0)], learn=True),) * 2
         assert with_learned_weights(pair, (X, Y), 0) == (RBF(1.0), RBF(1.0))
-
-    def test_survives_sums(self):
-        kernel = 2 * several_widths(RBF(), learn=True) + Linear()
-        assert kernel.learn
-        assert len(kernel.parts) == 4
 
     def test_improves_an_estimator_with_bad_weights(self):
         # A kernel near the identity fits any rows and generalises to none.

@@ -27,21 +27,11 @@ MAX_DENSE_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Backend:
-    """Where arrays are stored, and the precision in which features are computed.
+    """Where arrays are stored, and the precision in which features are computed."""
 
-    Parameters
-    ----------
-    xp : module
-        Array-API namespace.
-    device : str or None
-        torch device, e.g. "cuda:0"; None for NumPy.
-    dtype : {"float32", "float64"}
-        Precision of data and features. L x L and M x M algebra is always float64.
-    """
-
-    xp: Any
-    device: str | None
-    dtype: DType
+    xp: Any  # array-API namespace
+    device: str | None  # torch device, e.g. "cuda:0"; None for NumPy
+    dtype: DType  # of data and features; L x L and M x M algebra is always float64
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support copies and pickles: a namespace is a module, so store device and dtype only."""
@@ -134,10 +124,7 @@ def compute_dtype(*stored: np.dtype[Any]) -> DType:
 
 
 def power_of_two(*arrays: Array) -> float:
-    """The power of two s with max |A| / s in [1, 2) over all arrays; 1 if it is 0. A / s is exact.
-
-    Arrays may be empty, and of NumPy or torch.
-    """
+    """The power of two s with max |A| / s in [1, 2), or 1 if all entries are 0: A / s is exact."""
     largest = max(
         (max(float(A.max()), -float(A.min())) for A in arrays if 0 not in A.shape), default=0.0
     )

@@ -62,10 +62,6 @@ class CompositeKernel(Kernel):
         """Whether some part needs one."""
         return any(part.needs_width for part in self.parts)
 
-    @abstractmethod
-    def decide_width(self, rule: WidthRule) -> Self:
-        """A copy in which every part without a width gets the one that `rule` returns."""
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._expression()})"
 
