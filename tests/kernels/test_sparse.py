@@ -9,9 +9,11 @@ import scipy.sparse
 from knoi.features import KernelColumns
 from knoi.kernels import (
     RBF,
+    AdditiveChi2,
     ArcCosine,
     Cauchy,
     Chi2,
+    Intersection,
     Laplacian,
     Linear,
     Matern,
@@ -35,6 +37,8 @@ KERNELS = [
     ArcCosine(0),
     ArcCosine(2),
     Chi2(60.0),
+    AdditiveChi2(),
+    Intersection(),
 ]
 
 

@@ -279,20 +279,17 @@ def test_a_power_that_overflows_raises():
 class TestHistograms:
     @pytest.mark.parametrize("kernel", [AdditiveChi2(), Intersection()], ids=repr)
     @pytest.mark.parametrize("d", [40, 4000], ids=["made dense", "sparse"])
-    def test_additive_kernels_of_sparse_rows(self, kernel, d):
+    def test_stored_duplicates_and_zeros(self, kernel, d):
         csr = scipy.sparse.csr_array
-        X, Z = np.zeros((9, d)), np.zeros((7, d))
-        X[:, :40], Z[:, :40] = data_for(kernel, 9, 40), data_for(kernel, 7, 40, seed=1)
+        Z = np.zeros((7, d))
+        Z[:, :40] = data_for(kernel, 7, 40)
         halves = csr((np.full(18, 0.25), np.repeat(np.arange(9), 2), np.arange(0, 19, 2)), (9, d))
         halves.has_canonical_format = False  # every entry is stored in two halves
-        zeros = csr(X)
-        zeros.data[::3] = 0.0  # stored zeros
-        for A, B in [(csr(X), csr(Z)), (csr(X), Z), (X, csr(Z)), (halves, csr(Z)), (zeros, csr(Z))]:
-            K = kernel(A, B)
-            assert isinstance(K, np.ndarray)
-            dense = [one.toarray() if scipy.sparse.issparse(one) else one for one in (A, B)]
-            np.testing.assert_allclose(K, kernel(*dense), rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(kernel.diag(csr(X)), kernel.diag(X), rtol=1e-12)
+        zeros = csr(Z)
+        zeros.data[::3] = 0.0
+        for X in (halves, zeros):
+            expected = kernel(X.toarray(), Z)
+            np.testing.assert_allclose(kernel(X, csr(Z)), expected, rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize("kernel", [Chi2(1.0), AdditiveChi2()], ids=repr)
     @pytest.mark.parametrize("make", [np.asarray, torch_backend().asarray, scipy.sparse.csr_array])

@@ -90,7 +90,7 @@ class AdditiveKernel(Kernel):
         """sum_j x_j for the rows of X (n, d), as (n,)."""
         self.check(X)
         if is_sparse(X):
-            return X @ np.ones(X.shape[1], dtype=X.dtype)
+            return X @ np.ones(X.shape[1], np.result_type(X.dtype, np.float32))
         return array_namespace(X).sum(X, axis=1)
 
     @abstractmethod
@@ -159,8 +159,8 @@ def _check_both(kernel: Kernel, X: Array, Z: Array) -> None:
 
 
 def _canonical(X: Array) -> CSR:
-    """X as CSR without duplicate entries: a sum of two entries is compared as one."""
-    X = as_csr(X)
+    """X as CSR of floats without duplicate entries: a sum of two entries is compared as one."""
+    X = as_csr(X).astype(np.result_type(X.dtype, np.float32), copy=False)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
