@@ -171,7 +171,7 @@ class Moments:
             rounding = precision / 8 * np.abs(backend.to_numpy(mean))
             constant = np.flatnonzero(variance <= rounding**2)
             if len(constant):
-                idle = backend.xp.asarray(constant, **backend.placement)
+                idle = backend.xp.asarray(constant, device=backend.device)
                 S[idle, :] = 0.0
                 S[:, idle] = 0.0
                 Sxy[(idle, slice(None)) if own == 0 else (slice(None), idle)] = 0.0
