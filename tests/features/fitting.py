@@ -2,8 +2,6 @@
 
 import math
 import re
-import tracemalloc
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -49,15 +47,3 @@ def sparse_rows(n, columns, per_row):
 def raises(message):
     """Expect an `InputError` whose text begins with `message`."""
     return pytest.raises(InputError, match=f"^{re.escape(message)}")
-
-
-@contextmanager
-def peak_memory_below(limit):
-    """Fail if Python allocates more bytes than `limit` at a time."""
-    tracemalloc.start()
-    try:
-        yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < limit

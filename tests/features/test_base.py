@@ -67,9 +67,5 @@ def test_a_damaged_value_is_named(features, path, value, finding):
 def test_a_missing_value_or_an_unknown_kind_is_named():
     with pytest.raises(ModelFileError, match="'columns' is missing"):
         map_from_state({"kind": "identity"})
-    expected = (
-        r"^the model uses a feature map of kind 'wavelet', which this version of knoi does not "
-        r"know \(it knows .*identity, kernel_columns, .*\)\. Upgrade knoi to read it\.$"
-    )
-    with pytest.raises(ModelFileError, match=expected):
+    with pytest.raises(ModelFileError, match=r"kind 'wavelet', .*\(it knows .*identity"):
         map_from_state({"kind": "wavelet"})

@@ -116,13 +116,13 @@ CASES = {
     "nystrom": fixed(lambda X: Nystrom.fit(X[:11], CUBIC), 11),
     "nystrom-duplicates": fixed(lambda X: Nystrom.fit(np.vstack([X[:8], X[:4]]), RBF(2.0)), 8),
     "kernel-columns": fixed(lambda X: KernelColumns(Laplacian(4.0), X[:11]), 11),
-    "iid": drawn(RandomFourier, RBF(2.0), 11, 40, 11),
+    "iid-two-blocks": drawn(RandomFourier, RBF(2.0), 1100, 2500, 1100),
     # Of an odd number the last is not paired, but would be in a larger map.
     "iid-paired-odd": drawn(RandomFourier, Matern(2.0), 11, 40, 10, paired=True),
     "orthogonal-one-column": drawn(
         RandomFourier, RBF(1.0), 11, 40, 11, 1, frequencies="orthogonal"
     ),
-    "qmc": drawn(RandomFourier, Laplacian(5.0), 11, 40, 11, frequencies="qmc"),
+    "qmc": drawn(RandomFourier, Laplacian(5.0), 11, 1100, 11, frequencies="qmc"),
     "qmc-paired": drawn(RandomFourier, Cauchy(2.0), 12, 40, 12, frequencies="qmc", paired=True),
     # An unfinished block begins as the whole one.
     "hadamard": drawn(StructuredFourier, Matern(4.0), 300, 1100, 300),

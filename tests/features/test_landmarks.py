@@ -1,4 +1,4 @@
-"""How landmarks are chosen: each rule against its definition, what it explains, and streams."""
+"""Landmarks: each rule against its definition and what it explains; Nystrom maps at landmarks."""
 
 from typing import get_args
 
@@ -7,21 +7,20 @@ import pytest
 import scipy.sparse
 
 from knoi import NystromCCA
+from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
 from knoi.features import Nystrom
 from knoi.features.landmarks import (
     Selection,
     distant_rows,
-    landmarks_from_chunks,
     leverage_scores,
     n_candidates,
     pivoted_cholesky,
     randomly_pivoted_cholesky,
-    reservoir,
     select_landmarks,
 )
-from knoi.kernels import RBF, Chi2, Linear, Polynomial
-from tests.features.fitting import peak_memory_below, raises, sparse_rows
+from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern, Polynomial
+from tests.features.fitting import raises, sparse_rows
 
 SELECTIONS = get_args(Selection)
 every_rule = pytest.mark.parametrize("method", SELECTIONS)
@@ -233,108 +232,58 @@ class TestEveryRule:
         np.testing.assert_allclose(found.toarray(), dense, atol=1e-12)
 
 
-def cut(table, edges):
-    return (table[start:stop] for start, stop in zip([0, *edges], [*edges, None], strict=True))
+def test_candidates_are_as_many_as_the_rule_wants():
+    sizes = ("uniform", 100), ("leverage", 100), ("kmeans", 1000)
+    assert [n_candidates(*size) for size in sizes] == [100, 4000, 5000]
 
 
-class TestStreams:
-    @pytest.mark.parametrize("n", [1, 70, 600])
-    def test_a_reservoir_does_not_depend_on_the_cut(self, n):
-        table = np.arange(1000.0).reshape(500, 2)
-        whole = reservoir([table], n, 3, View.X)
-        assert whole.shape == (min(n, 500), 2)
-        assert len(np.unique(whole[:, 0])) == len(whole)
-        assert (np.diff(whole[:, 0]) > 0).all()
-        for edges in (range(1, 500), [0, 0, 499], range(7, 500, 93)):
-            np.testing.assert_array_equal(reservoir(cut(table, edges), n, 3, View.X), whole)
-        assert reservoir([table.astype(np.uint8)], n, 3, View.X).dtype == np.float32
-        sparse = reservoir(cut(scipy.sparse.csr_array(table), range(50, 500, 50)), n, 3, View.X)
-        np.testing.assert_array_equal(sparse.toarray(), whole)
-
-    def test_every_row_is_as_likely(self):
-        table = np.arange(9000.0).reshape(-1, 1)  # beyond one block of keys
-        seeds = 400
-        counts = np.zeros(9000)
-        for seed in range(seeds):
-            counts[reservoir(cut(table, [5000]), 300, seed, View.X)[:, 0].astype(int)] += 1
-        # Thirty groups of rows next to each other, each drawn about 4000 times.
-        groups = counts.reshape(30, 300).sum(axis=1)
-        assert (np.abs(groups - 4000) < 4.5 * np.sqrt(4000)).all()
-        assert groups.sum() == 300 * seeds
-
-    def test_memory_does_not_grow_with_the_stream(self):
-        def chunks():
-            buffer = np.empty((100, 50))  # reused, as a reader may
-            for k in range(400):
-                buffer[...] = np.arange(100 * k, 100 * (k + 1))[:, None]
-                yield buffer
-
-        # 40,000 rows go by; memory for some times the 100 that stay, and for the chunk.
-        with peak_memory_below(2000 * 50 * 8):
-            found = reservoir(chunks(), 100, 0, View.X)
-        whole = reservoir([np.arange(40_000.0)[:, None]], 100, 0, View.X)
-        np.testing.assert_array_equal(found[:, :1], whole)
-
-    @pytest.mark.parametrize("method", ["uniform", "kmeans", "leverage"])
-    def test_landmarks_of_a_stream_are_those_of_its_sample(self, method):
-        X = unequal_clusters()
-        edges = range(64, 1000, 64)
-        found = landmarks_from_chunks(cut(X, edges), RBF(3.0), 20, 0, View.X, method, 200)
-        sample = reservoir([X], 200, 0, View.X)
-        expected = select_landmarks(sample, RBF(3.0), 20, 0, View.X, method)
-        np.testing.assert_array_equal(found, expected)
-
-    def test_candidates_are_as_many_as_the_rule_wants(self):
-        sizes = ("uniform", 100), ("leverage", 100), ("kmeans", 1000)
-        assert [n_candidates(*size) for size in sizes] == [100, 4000, 5000]
-        X = unequal_clusters()
-        found = landmarks_from_chunks([X], RBF(3.0), 20, 0, View.X)
-        np.testing.assert_array_equal(found, reservoir([X], 20, 0, View.X))
-
-
-def test_errors():
-    rows = np.ones((60, 5))
-    with raises("rank=61 landmarks cannot be chosen from 60 rows. Lower rank to at most 60."):
+def test_errors(rows):
+    with raises("rank=61 landmarks cannot be chosen from 60 rows"):
         select_landmarks(rows, RBF(2.0), 61, 0, View.X)
-    with raises(
-        "landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmeans', "
-        "'kmeans++', 'pivoted_cholesky', 'randomly_pivoted_cholesky', 'leverage'."
-    ):
+    with raises("landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmea"):
         select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")
-    with raises(
-        "candidates=5 is below rank=9: landmarks are chosen among the candidates. Raise candidates "
-        "to at least 9, or lower rank."
-    ):
-        landmarks_from_chunks([rows], RBF(2.0), 9, 0, View.X, candidates=5)
-    with raises("the stream of chunks holds no rows to choose landmarks from. An iterator that "):
-        reservoir(iter([]), 10, 0, View.X)
-
-
-@pytest.mark.parametrize(
-    ("chunk", "found"),
-    [
-        (np.ones((3, 4)), "is dense and has shape (3, 4), expected dense and (n, 5). All chunks "),
-        (scipy.sparse.csr_array((3, 5)), "is sparse and has shape (3, 5), expected dense and (n, "),
-        (np.ones(5), "is dense and has shape (5,), expected dense and (n, 5). All chunks must be "),
-        (np.full((1, 5), np.nan), "holds NaN or infinite values. Drop or fill them first."),
-    ],
-)
-def test_a_chunk_of_another_table_raises(chunk, found):
-    with raises(f"the chunk at row 60 of the stream {found}"):
-        reservoir([np.ones((60, 5)), chunk], 10, 0, View.X)
 
 
 @every_rule
-def test_every_rule_works_in_an_estimator(method, two_views, tmp_path, monkeypatch):
-    files = tmp_path / "X.npy", tmp_path / "Y.npy"
-    for file, view in zip(files, two_views, strict=True):
-        np.save(file, view)
+def test_every_rule_works_in_an_estimator(method, two_views, monkeypatch):
     # Fewer than there are rows: candidates are read from here and there.
     monkeypatch.setattr("knoi.features.landmarks._LEAST_CANDIDATES", 120)
-    one, two = (
-        NystromCCA(2, rank=20, landmarks=method, random_state=0, n_jobs=1).fit(*files)
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(one.x_weights_, two.x_weights_)
-    np.testing.assert_array_equal(one.correlations_, two.correlations_)
-    assert one.score(*two_views) > 1.0
+    model = NystromCCA(2, rank=20, landmarks=method, random_state=0, n_jobs=1).fit(*two_views)
+    assert model.score(*two_views) > 1.0
+
+
+@pytest.mark.parametrize(
+    "kernel", [Laplacian(6.0), Polynomial(width=2.0), Matern(2.0), Chi2(1.0)], ids=lambda k: k.name
+)
+def test_reproduces_the_kernel_on_its_landmarks(rows, kernel):
+    X = np.abs(rows)
+    for Z in (X[:20], X):  # with all points it is the kernel
+        features = Nystrom.fit(Z, kernel)
+        assert features.columns.landmark_rows is Z
+        exact = kernel(X, Z)
+        found = features.transform(X) @ features.transform(Z).T
+        np.testing.assert_allclose(found, exact, atol=1e-7 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-8), (np.float32, 1e-3)])
+def test_duplicate_landmarks_cost_rank_and_nothing_else(rows, dtype, atol):
+    X = rows.astype(dtype)
+    plain = Nystrom.fit(X[:10], RBF(1.0)).transform(X)
+    double = Nystrom.fit(np.vstack([X[:10], X[:10], X[:3]]), RBF(1.0))
+    assert double.rank == 10
+    Phi = double.transform(X)
+    np.testing.assert_allclose(Phi @ Phi.T, plain @ plain.T, atol=atol)
+
+
+@pytest.mark.parametrize("method", ["uniform", "kmeans"])
+def test_far_from_the_origin_float32_keeps_its_digits(rows, method):
+    near = np.round(rows * 64) / 64
+    far = (near + 1e4).astype(np.float32)
+    Z = select_landmarks(far, RBF(2.0), 20, 0, View.X, method)
+    features = Nystrom.fit(Z, RBF(2.0))
+    assert features.rank > 15
+    Phi = features.to(numpy_backend("float32")).transform(far).astype(np.float64)
+    Z = Z.astype(np.float64)
+    K = RBF(2.0)(near + 1e4, Z)
+    exact = K @ np.linalg.pinv(RBF(2.0)(Z, Z), hermitian=True) @ K.T
+    np.testing.assert_allclose(Phi @ Phi.T, exact, atol=2e-3)

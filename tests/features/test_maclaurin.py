@@ -36,14 +36,6 @@ def predicted_error(kernel, X, rank):
     return math.sqrt(np.sum(a[1:] ** 2 / p[1:] * variance[1:]) / (rank - 1))
 
 
-@pytest.mark.parametrize("kernel", [Linear(), CUBIC, Polynomial(1.5, 6, 0.3)], ids=repr)
-def test_coefficients_add_up_to_the_kernel(rows, kernel):
-    a = coefficients(kernel)
-    series = sum(a_n * (rows @ rows.T / kernel.unit**2) ** n for n, a_n in enumerate(a))
-    exact = kernel(rows, rows)
-    np.testing.assert_allclose(series, exact, atol=1e-12 * np.abs(exact).max())
-
-
 @pytest.mark.parametrize("kernel", [CUBIC, Polynomial(3.0, 4, 0.5)])
 def test_error_is_the_predicted_one(rows, kernel):
     found = rms(errors(RandomMaclaurin, rows, kernel, 512, seeds=12))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from knoi.arrays import fast
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.fast import PAIRED_RUN
 from knoi.features import RandomFourier, StructuredFourier
@@ -21,25 +20,9 @@ def structured(X, kernel=RBF(2.0), rank=700, **options):  # noqa: B008
     return fit(StructuredFourier, X, kernel, rank, **options)
 
 
+@pytest.mark.parametrize(("d", "size"), [(7, 256), (1100, 2048)])
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-def test_compiled_and_plain_give_the_same_numbers(construction, monkeypatch):
-    X = rows_of(30, 7).astype(np.float32)
-    paired = construction == "hadamard"
-    features = structured(X, construction=construction, paired=paired)
-    features = features.to(numpy_backend("float32"))
-    assert fast.compiled() is not None
-    several = [slice(0, 256), slice(0, 700), slice(256, 512), slice(5, 690)]
-    found = [features.block(features.prepare(X), columns) for columns in several]
-    monkeypatch.setattr(fast, "compiled", lambda: None)
-    for columns, one in zip(several, found, strict=True):
-        plain = features.block(features.prepare(X), columns)
-        np.testing.assert_allclose(one, plain, atol=1e-5 * np.abs(plain).max())
-
-
-@pytest.mark.parametrize("size_of", [(7, 256), (1100, 2048)])
-@pytest.mark.parametrize("construction", CONSTRUCTIONS)
-def test_every_size_is_the_formula(size_of, construction):
-    d, size = size_of
+def test_every_size_is_the_formula(d, size, construction):
     X = rows_of(4, d)
     paired = construction == "fastfood"
     features = structured(X, RBF(d**0.5), size + 10, construction=construction, paired=paired)
@@ -77,9 +60,5 @@ def test_rows_of_a_block_are_orthogonal_and_have_the_lengths_of_the_spectral_mea
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
 def test_raises_for_kernels_that_are_not_isotropic(construction):
-    with raises(
-        f"'{construction}' features need an isotropic kernel: the spectral measure of the "
-        "laplacian kernel is not invariant under rotation. Use 'fourier' or 'qmc' with it, or the "
-        "kernel 'rbf' or 'matern'."
-    ):
+    with raises(f"'{construction}' features need an isotropic kernel: the spectral"):
         structured(rows_of(5, 3), Laplacian(1.0), construction=construction)

@@ -48,7 +48,7 @@ class Purpose(IntEnum):
 
 # Second parts of addresses, where one purpose has several draws.
 HOLD_OUT = 1  # (SAMPLE, HOLD_OUT): which rows `PairSource.split` holds out
-LANDMARK_ORDER, RESERVOIR = 1, 2  # (LANDMARKS, view, ...)
+LANDMARK_ORDER = 1  # (LANDMARKS, view, LANDMARK_ORDER): in which order they are taken
 FIT_SPLIT, TUNING_SUBSET, TUNING_SPLIT = 1, 2, 3  # (PARTS, ...): seeds for the command line
 
 

@@ -1,12 +1,10 @@
-"""Landmarks: which rows stand for the data in Nystrom maps, chosen from rows at hand or a stream.
+"""Landmarks: which rows stand for the data in Nystrom maps.
 
 Rules by name (`select_landmarks`), then the rules: pivots of a kernel matrix, k-means and its
-seeding, ridge leverage scores; last, a uniform sample of a stream in bounded memory.
+seeding, ridge leverage scores.
 """
 
 import warnings
-from collections.abc import Iterable
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,10 +12,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, eigvalsh, solve_triangular
 
-from knoi.arrays.backend import Array, compute_dtype
-from knoi.arrays.random import RESERVOIR, Purpose, View, generator
+from knoi.arrays.backend import Array
+from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import inner, is_sparse, narrow_indices, squared_norms
-from knoi.exceptions import InputError, NonFiniteError
+from knoi.exceptions import InputError
 from knoi.kernels import Kernel
 
 Selection = Literal[
@@ -87,30 +85,6 @@ def select_landmarks(
     if method == "randomly_pivoted_cholesky":
         return sample[randomly_pivoted_cholesky(sample, kernel, rank, draw)[0]]
     return sample[ridge_leverage_sample(sample, kernel, rank, draw)]
-
-
-def landmarks_from_chunks(
-    chunks: Iterable[Array],
-    kernel: Kernel,
-    rank: int,
-    seed: int,
-    view: View,
-    method: Selection = "uniform",
-    candidates: int | None = None,
-) -> Array:
-    """`select_landmarks` for rows that are read once, in chunks (any, d), their number unknown.
-
-    The rule chooses among a uniform sample of `candidates` rows (None: `n_candidates`), which does
-    not depend on how the stream is cut. Use it to fit a map on a stream and pass the map to an
-    estimator: `KernelColumns(kernel, landmarks_from_chunks(...))`.
-    """
-    n = n_candidates(method, rank) if candidates is None else candidates
-    if n < rank:
-        raise InputError(
-            f"candidates={n} is below rank={rank}: landmarks are chosen among the candidates. "
-            f"Raise candidates to at least {rank}, or lower rank."
-        )
-    return select_landmarks(reservoir(chunks, n, seed, view), kernel, rank, seed, view, method)
 
 
 # ---------------------------------------------------------------------- pivots of a kernel matrix
@@ -451,82 +425,3 @@ def _chances(scores: NDArray[np.float64], expected: int) -> NDArray[np.float64]:
         if not (more := chances > 1.0).any():
             return chances
         certain |= more
-
-
-# ------------------------------------------------------------------- a uniform sample of a stream
-
-# Keys come in blocks of this many rows, each block with its own address.
-_KEYS = 4096
-
-
-def reservoir(chunks: Iterable[Array], n: int, seed: int, view: View) -> Array:
-    """`n` random rows without repetition, in the order they came; all rows if there are no more.
-
-    Every row has a random key, by its number in the stream, and the n rows of the smallest keys
-    stay, whatever the chunks. No more than 2 n rows and a chunk are held.
-    """
-    kept: list[Array] = []
-    keys: list[NDArray[np.float64]] = []
-    limit = np.inf  # no row beyond can be among the n smallest
-    seen, waiting = 0, 0
-    for chunk in chunks:
-        rows = _checked(chunk, kept, seen)
-        fresh = _keys(seen, seen + rows.shape[0], seed, view)
-        chosen = np.flatnonzero(fresh < limit)
-        if len(chosen) or not kept:
-            kept.append(rows[chosen])  # a copy: the caller may reuse the chunk
-            keys.append(fresh[chosen])
-            waiting += len(chosen)
-        seen += rows.shape[0]
-        if waiting > n:  # seldom, so that chunks of one row cost no more than large ones
-            kept, keys = _smallest(kept, keys, n)
-            limit, waiting = keys[0].max(), 0
-    if not seen:
-        raise InputError(
-            "the stream of chunks holds no rows to choose landmarks from. An iterator that was "
-            "used before is empty: pass a fresh one."
-        )
-    return _smallest(kept, keys, n)[0][0]
-
-
-@lru_cache(maxsize=4)  # small chunks take their keys from the same block
-def _block_keys(seed: int, view: View, block: int) -> NDArray[np.float64]:
-    return generator(seed, Purpose.LANDMARKS, view, RESERVOIR, block).random(_KEYS)
-
-
-def _keys(start: int, stop: int, seed: int, view: View) -> NDArray[np.float64]:
-    """Random numbers of rows start:stop of a stream."""
-    blocks = range(start // _KEYS, stop // _KEYS + 1)
-    keys = np.concatenate([_block_keys(seed, view, block) for block in blocks])
-    return keys[start % _KEYS :][: stop - start]
-
-
-def _smallest(
-    kept: list[Array], keys: list[NDArray[np.float64]], n: int
-) -> tuple[list[Array], list[NDArray[np.float64]]]:
-    """The n rows of the smallest keys, in the order they came, as one piece."""
-    rows = scipy.sparse.vstack(kept, format="csr") if is_sparse(kept[0]) else np.concatenate(kept)
-    joined = np.concatenate(keys)
-    chosen = np.sort(np.argsort(joined, kind="stable")[:n])
-    return [rows[chosen]], [joined[chosen]]
-
-
-def _checked(chunk: Array, kept: list[Array], first_row: int) -> Array:
-    """The chunk in a precision to compute in; raises if it does not match those before it."""
-    rows = chunk if is_sparse(chunk) else np.asarray(chunk)
-    like = kept[0] if kept else rows
-    found, wanted = ("sparse" if is_sparse(one) else "dense" for one in (rows, like))
-    if rows.ndim != 2 or rows.shape[1] != like.shape[1] or found != wanted:
-        columns = kept[0].shape[1] if kept else "d"
-        raise InputError(
-            f"the chunk at row {first_row} of the stream is {found} and has shape {rows.shape}, "
-            f"expected {wanted} and (n, {columns}). All chunks must be rows of one table: reshape "
-            "a single row to (1, d)."
-        )
-    rows = rows.astype(compute_dtype(rows.dtype), copy=False)
-    if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
-        raise NonFiniteError(
-            f"the chunk at row {first_row} of the stream holds NaN or infinite values. Drop or "
-            "fill them first."
-        )
-    return rows
