@@ -1,7 +1,5 @@
 """Parameter checks: what passes comes back as a plain value, what fails names what was wanted."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -28,26 +26,25 @@ def test_a_good_value_becomes_a_plain_one(check, value, wanted):
 
 
 @pytest.mark.parametrize(
-    ("check", "bad_type", "bad_value", "message"),
+    ("check", "bad_type", "bad_value", "wanted"),
     [
-        (checks.count, True, 0, "a whole number >= 1."),
-        (checks.whole, 0.0, -1, "a whole number >= 0."),
-        (checks.positive, "1", np.inf, "a finite number > 0."),
-        (checks.at_least_zero, None, np.nan, "a finite number >= 0."),
-        (checks.fraction, False, 1, "a number from 0 to below 1."),
+        (checks.count, True, 0, "a whole number >= 1"),
+        (checks.whole, 0.0, -1, "a whole number >= 0"),
+        (checks.positive, "1", np.inf, "a finite number > 0"),
+        (checks.at_least_zero, None, np.nan, "a finite number >= 0"),
+        (checks.fraction, False, 1, "a number from 0 to below 1"),
     ],
 )
-def test_a_bad_value_is_named_with_what_was_wanted(check, bad_type, bad_value, message):
+def test_a_bad_value_is_named_with_what_was_wanted(check, bad_type, bad_value, wanted):
     for bad, error in ((bad_type, InputTypeError), (bad_value, InputError)):
-        expected = re.escape(f"name={bad!r}: wanted {message}")
-        with pytest.raises(InputError, match=f"^{expected}$") as raised:
+        with pytest.raises(InputError, match=f"name={bad!r}: wanted {wanted}") as raised:
             check("name", bad)
         assert type(raised.value) is error
 
 
 def test_names_flags_and_none():
     assert checks.one_of("name", None, (None, "a")) is None
-    with pytest.raises(InputError, match=re.escape("name='c': wanted one of None, 'a'.")):
+    with pytest.raises(InputError, match="name='c': wanted one of None, 'a'"):
         checks.one_of("name", "c", (None, "a"))
     with pytest.raises(InputTypeError, match="name=1: wanted True or False"):
         checks.flag("name", 1)

@@ -1,7 +1,5 @@
 """Workers and their BLAS threads, sizes in bytes, chunks that fit a memory budget."""
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,12 +49,7 @@ def test_blas_has_one_thread_per_worker_and_its_limits_are_restored():
     np.ones((2, 2)) @ np.ones((2, 2))
     with threadpool_limits(3, "blas"):
         with Threads(2) as engine:
-            names, limits = zip(
-                *engine.map(lambda _: (threading.current_thread().name, blas_threads()), range(8)),
-                strict=True,
-            )
-            assert all(limit == {1} for limit in limits)
-            assert all(name.startswith("knoi") for name in names)
+            assert engine.map(lambda _: blas_threads(), range(8)) == [{1}] * 8
             assert blas_threads() == {2}
         assert blas_threads() == {3}
 
@@ -109,8 +102,7 @@ def test_even_slices_cover_everything_once(total, largest):
 def test_a_chunk_fits_the_budget_or_raises(budget, fixed, per_row, n_rows):
     job = {"fixed": fixed, "per_row": per_row, "n_rows": n_rows, "purpose": "it", "remedy": "Rest."}
     if fixed + min(64, n_rows) * per_row > budget:
-        expected = r"^it needs at least [\d.]+ \w+ but memory_budget is [\d.]+ \w+\. Rest\.$"
-        with pytest.raises(MemoryBudgetError, match=expected):
+        with pytest.raises(MemoryBudgetError, match=r"it needs at least .* budget is .* Rest\."):
             rows_that_fit(budget, **job)
     else:
         rows = rows_that_fit(budget, **job)

@@ -95,13 +95,9 @@ def test_a_name_is_a_map_of_its_kernel(rows, name, kernel):
 def test_another_kernel_raises_with_a_remedy(rows):
     named = [entry.fit for entry in REGISTRY.values()]
     for fit in (*named, CountSketch.fit, fit_chi2, partial(fit_sketched, buckets=3)):
-        with pytest.raises(
-            InputTypeError, match=r"need the kernel '.*', not 'own'\. Change the ke"
-        ):
+        with pytest.raises(InputTypeError, match=r"need the kernel '.*', not 'own'\."):
             fit(rows, Own(), 10, 0, View.X)
-    with pytest.raises(
-        InputTypeError, match=r"^Maclaurin .* the kernel 'linear' or 'polynomial', not"
-    ):
+    with pytest.raises(InputTypeError, match="need the kernel 'linear' or 'polynomial', not 'own'"):
         REGISTRY["maclaurin"].fit(rows, Own(), 10, 0, View.X)
 
 

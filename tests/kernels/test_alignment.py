@@ -114,13 +114,9 @@ def test_a_sample_is_enough_and_reproducible():
 
 def test_unpaired_and_too_few_rows_raise():
     X, Y = curves(10)
-    with pytest.raises(InputError, match=r"X has 10 rows but Y has 9\. The views are paired"):
+    with pytest.raises(InputError, match="X has 10 rows but Y has 9"):
         learn_weights([RBF(1.0)], [RBF(1.0)], X, Y[:9])
-    expected = (
-        r"^kernel weights cannot be learned from 3 rows: at least 4 are needed\. Pass more "
-        r"rows, or the weights\.$"
-    )
-    with pytest.raises(InputError, match=expected):
+    with pytest.raises(InputError, match="cannot be learned from 3 rows: at least 4 are needed"):
         learn_weights([RBF(1.0)], [RBF(1.0)], X[:3], Y[:3])
 
 

@@ -9,7 +9,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knoi import KNOI, KernelCCA, NystromCCA, load
+from knoi import KernelCCA, load
 from knoi.exceptions import InputError, InputTypeError
 from knoi.features import KernelColumns
 from knoi.kernels import (
@@ -30,23 +30,16 @@ from knoi.kernels import (
 from tests.oracles import kernels as oracle
 
 rbf, chi2, linear = oracle.rbf(2.0), oracle.chi2(3.0), oracle.linear()
-laplacian, cubic, matern = (
-    oracle.laplacian(4.0),
-    oracle.polynomial(2.0, 3, 1.0),
-    oracle.matern(2.0, 1.5),
-)
-CASES = [
-    (
-        0.5 * RBF(2.0) + 2 * Laplacian(4.0) + Linear(),
-        lambda *p: 0.5 * rbf(*p) + 2 * laplacian(*p) + linear(*p),
-    ),
-    (RBF(2.0) * Chi2(3.0) * Polynomial(2.0), lambda *p: rbf(*p) * chi2(*p) * cubic(*p)),
-    (
+cubic, matern = oracle.polynomial(2.0, 3, 1.0), oracle.matern(2.0, 1.5)
+CASES = {
+    "sum": (0.5 * RBF(2.0) + 2 * Linear(), lambda *p: 0.5 * rbf(*p) + 2 * linear(*p)),
+    "product": (RBF(2.0) * Chi2(3.0) * Polynomial(2.0), lambda *p: rbf(*p) * chi2(*p) * cubic(*p)),
+    "nested": (
         3 * (RBF(2.0) + Linear()) * Chi2(3.0) + Matern(2.0),
         lambda *p: 3 * (rbf(*p) + linear(*p)) * chi2(*p) + matern(*p),
     ),
-    (Linear() + Polynomial(2.0), lambda *p: linear(*p) + cubic(*p)),  # no fast part
-]
+    "no fast part": (Linear() + Polynomial(2.0), lambda *p: linear(*p) + cubic(*p)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +52,7 @@ def rows():
     return X, Z
 
 
-@pytest.mark.parametrize(("kernel", "pair"), CASES, ids=["sum", "product", "nested", "slow"])
+@pytest.mark.parametrize(("kernel", "pair"), CASES.values(), ids=CASES)
 class TestValues:
     def test_equal_the_formula(self, backend, rows, kernel, pair):
         X, Z = (backend.asarray(one) for one in rows)
@@ -90,6 +83,7 @@ class TestValues:
         np.testing.assert_allclose(single, expected, rtol=1e-4)
 
 
+ROWS = np.ones((3, 2))
 LEAVES = [RBF(1.0), Linear(), Matern(2.0, nu=0.5), Polynomial(3.0, degree=2), ArcCosine()]
 
 
@@ -162,35 +156,18 @@ def test_repr_is_the_expression():
         (lambda: SumKernel([RBF()], [0.0]), InputError, r"weights\[0\]=0\.0: wanted a finite"),
         (lambda: SumKernel([RBF()], 2.0), InputTypeError, r"weights=2\.0: wanted a list"),
         (lambda: SumKernel([RBF()], learn=1), InputTypeError, "learn=1: wanted True or False"),
-        (
-            lambda: SumKernel([RBF(1.0)], factors=[2.0]),
-            InputError,
-            r"factors has 2 for RBF\(width=1\.0\), but a factor is for a kernel whose width is not "
-            r"chosen yet, e\.g\. RBF\(\)\. Make it 1\.",
-        ),
-        (
-            lambda: several_widths(RBF(), learn=True) * Linear(),
-            InputError,
-            r"is a factor of a product, where its weights cannot be learned\. Multiply out",
-        ),
+        (lambda: SumKernel([RBF(1.0)], factors=[2.0]), InputError, "factors has 2 for RBF"),
+        (lambda: several_widths(RBF(), learn=True) * Linear(), InputError, "cannot be learned"),
         (lambda: several_widths(Linear()), InputError, "needs a kernel with a width, e.g. RBF"),
         (lambda: several_widths(RBF(), ()), InputError, "factors has 0 numbers"),
         (lambda: resolve("sum"), InputError, "there is no kernel 'sum'. Pass one of"),
         (
-            lambda: kernel_from_state({"name": "sum", "parts": [], "power": 2}),
+            lambda: kernel_from_state({"name": "sum", "nu": 2}),
             InputError,
-            "the sum kernel has no parameter 'power'; it has factors, learn, parts, weights",
+            "sum kernel has no par",
         ),
-        (
-            lambda: (RBF(1.0) + Linear()).with_width(2.0),
-            InputError,
-            r"^width=2\.0 was given, but SumKernel\(.*\) needs no width",
-        ),
-        (
-            lambda: (RBF(1.0) + Laplacian())(np.ones((3, 2)), np.ones((3, 2))),
-            InputError,
-            "the laplacian kernel has no width yet",
-        ),
+        (lambda: (RBF(1.0) + Linear()).with_width(2.0), InputError, "was given, but SumKernel"),
+        (lambda: (RBF(1.0) + Laplacian())(ROWS, ROWS), InputError, "laplacian kernel has no width"),
     ],
 )
 def test_invalid_uses_raise(make, error, text):
@@ -247,39 +224,16 @@ class TestWidths:
         assert Counting.calls == 1
 
 
-class TestEstimators:
-    def test_kernel_cca_chooses_widths_and_saves_them(self, two_views, tmp_path):
-        X, Y = two_views
-        kernel = several_widths("rbf") + 0.1 * Laplacian(5.0)
-        model = KernelCCA(2, kernel=kernel, reg=1e-3).fit(X, Y)
-        expected = several_widths(RBF(RBF().default_width(X))) + 0.1 * Laplacian(5.0)
-        assert model.projection_.x.features.kernel == expected
-        model.save(tmp_path / "model.knoi")
-        again = load(tmp_path / "model.knoi")
-        np.testing.assert_array_equal(again.transform(X), model.transform(X))
-        assert again.kernel == kernel
-        model.set_params(width=(2.0, 3.0)).fit(X, Y)
-        for view, width in ((model.projection_.x, 2.0), (model.projection_.y, 3.0)):
-            assert view.features.kernel == several_widths(RBF(width)) + 0.1 * Laplacian(5.0)
-
-    @pytest.mark.parametrize("kernel", [RBF() * Polynomial(), RBF() + Laplacian()], ids=repr)
-    def test_nystrom_with_all_points_is_exact(self, two_views, kernel):
-        X, Y = two_views
-        options = {"kernel": kernel, "reg": 1e-2, "random_state": 0}
-        exact = KernelCCA(2, **options).fit(X, Y)
-        nystrom = NystromCCA(2, rank=len(X), **options).fit(X, Y)
-        np.testing.assert_allclose(nystrom.correlations_, exact.correlations_, rtol=1e-4)
-
-    def test_knoi_with_columns(self, two_views):
-        X, Y = two_views
-        kernel = (RBF() + Linear(), RBF(4.0) * Laplacian())
-        model = KNOI(1, kernel=kernel, rank=60, epochs=2, random_state=0).fit(X, Y)
-        assert isinstance(model.projection_.x.features, KernelColumns)
-        assert model.score(X, Y) > 0.5
-
-    def test_errors_name_the_view(self, two_views):
-        X, Y = two_views
-        with pytest.raises(InputError, match=r"view Y: row 0, column \d has -.* the chi2 kernel"):
-            KernelCCA(1, kernel=(RBF() + Linear(), RBF() * Chi2())).fit(X, Y)
-        with pytest.raises(InputError, match="view Y: all 200 sampled rows are identical"):
-            KernelCCA(1, kernel=RBF() + Linear()).fit(X, np.ones_like(Y))
+def test_kernel_cca_chooses_widths_and_saves_them(two_views, tmp_path):
+    X, Y = two_views
+    kernel = several_widths("rbf") + 0.1 * Laplacian(5.0)
+    model = KernelCCA(2, kernel=kernel, reg=1e-3).fit(X, Y)
+    expected = several_widths(RBF(RBF().default_width(X))) + 0.1 * Laplacian(5.0)
+    assert model.projection_.x.features.kernel == expected
+    model.save(tmp_path / "model.knoi")
+    again = load(tmp_path / "model.knoi")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    assert again.kernel == kernel
+    model.set_params(width=(2.0, 3.0)).fit(X, Y)
+    for view, width in ((model.projection_.x, 2.0), (model.projection_.y, 3.0)):
+        assert view.features.kernel == several_widths(RBF(width)) + 0.1 * Laplacian(5.0)

@@ -1,7 +1,5 @@
 """Every kernel against a double loop, and against what a kernel must be."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -25,6 +23,7 @@ from knoi.kernels import (
     SphericalPolynomial,
 )
 from knoi.kernels.distances import row_blocks
+from tests.memory import peak_memory_below
 from tests.oracles import kernels as naive
 
 CASES = [
@@ -131,13 +130,11 @@ def test_blocks_of_rows_change_nothing(kernel):
 )
 def test_memory_is_twice_the_result(kernel):
     X, Z = data_for(kernel, 1500, 40), data_for(kernel, 2000, 40, seed=1)
-    tracemalloc.start()
-    result = kernel(X, Z).nbytes
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    result = 8 * 1500 * 2000
     copies_of_data = 2 * (X.nbytes + Z.nbytes)
     blocks = 12 * 2**20  # temporaries of one block of rows, 1 MB each
-    assert peak <= 2 * result + copies_of_data + blocks
+    with peak_memory_below(2 * result + copies_of_data + blocks):
+        kernel(X, Z)
 
 
 @for_each
@@ -263,17 +260,14 @@ def test_every_degree_is_its_power():
 
 def test_a_power_that_overflows_raises():
     X = np.full((2, 3), 1e6, dtype=np.float32)
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=r"with width=1 and x.z up to 3e\+12 overflows float32"):
         Polynomial(1.0, degree=4)(X, X)
-    assert str(raised.value) == (
-        "(x.z / width^2 + coef0)^4 with width=1 and x.z up to 3e+12 overflows float32. "
-        "Use a larger width or a lower degree, or use float64 data."
-    )
     assert np.isfinite(Polynomial(1.0, degree=4)(X.astype(np.float64), X.astype(np.float64))).all()
-    with pytest.raises(InputError, match=r"^rows of length up to 1e\+10 to the power of 2"):
+    with pytest.raises(InputError, match=r"rows of length up to 1e\+10 to the power of 2"):
         ArcCosine(order=2).diag(np.full((1, 1), 1e10, dtype=np.float32))
-    with pytest.raises(InputError, match=r"^\(1 \+ coef0\)\^9 with coef0=1e\+10 overflows float32"):
-        SphericalPolynomial(9, coef0=1e10)(X, X)
+    for call in (lambda kernel: kernel(X, X), lambda kernel: kernel.diag(X)):
+        with pytest.raises(InputError, match=r"\^9 with coef0=1e\+10 overflows float32"):
+            call(SphericalPolynomial(9, coef0=1e10))
 
 
 class TestHistograms:
@@ -296,12 +290,7 @@ class TestHistograms:
     def test_negative_values_raise(self, kernel, make):
         bad = np.ones((4, 3))
         bad[2, 1], bad[3, 0] = -0.3, -5.0
-        expected = (
-            rf"^row 2, column 1 has -0\.3, but the {kernel.name} kernel compares histograms and "
-            r"needs nonnegative values\. Pass counts or frequencies, or use another kernel, e\.g\. "
-            r"'rbf'\.$"
-        )
         good = make(np.ones((2, 3)))
         for call in (lambda b: kernel(b, good), lambda b: kernel(good, b), kernel.diag):
-            with pytest.raises(InputError, match=expected):
+            with pytest.raises(InputError, match=f"row 2, column 1 .* the {kernel.name} kernel"):
                 call(make(bad))
