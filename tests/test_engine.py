@@ -102,7 +102,7 @@ def test_even_slices_cover_everything_once(total, largest):
 def test_a_chunk_fits_the_budget_or_raises(budget, fixed, per_row, n_rows):
     job = {"fixed": fixed, "per_row": per_row, "n_rows": n_rows, "purpose": "it", "remedy": "Rest."}
     if fixed + min(64, n_rows) * per_row > budget:
-        with pytest.raises(MemoryBudgetError, match=r"it needs at least .* budget is .* Rest"):
+        with pytest.raises(MemoryBudgetError, match=r"it needs at least .*_budget is .* Rest"):
             rows_that_fit(budget, **job)
     else:
         rows = rows_that_fit(budget, **job)

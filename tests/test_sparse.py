@@ -170,9 +170,6 @@ def shuffled(view):
 LAYOUTS = {
     "coo_array": scipy.sparse.coo_array,
     "csc_matrix": scipy.sparse.csc_matrix,
-    "csr_matrix": scipy.sparse.csr_matrix,
-    "bsr_array": scipy.sparse.bsr_array,
-    "lil_matrix": scipy.sparse.lil_matrix,
     "dok_array": scipy.sparse.dok_array,
     "unsorted duplicates": shuffled,
     "uint8": lambda view: view.astype(np.uint8),

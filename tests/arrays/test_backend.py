@@ -1,4 +1,4 @@
-"""Memory as the operating system reports it; triangular solves, whitening and leading SVD."""
+"""Memory as the operating system reports it; triangular solves and leading SVD."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,8 @@ from knoi.arrays.backend import (
     peak_memory,
     solve_lower,
     top_svd,
-    whitener,
 )
 
-EPS = float(np.finfo(np.float64).eps)
 NUMPY = numpy_backend()
 
 
@@ -40,7 +38,7 @@ def test_memory_without_proc(monkeypatch):
 
 
 class TestSolveLower:
-    """Triangular systems in blocks against SciPy's solution in one piece."""
+    """Triangular systems in blocks."""
 
     @staticmethod
     def system(M, columns, dtype=np.float64, seed=0):
@@ -57,14 +55,11 @@ class TestSolveLower:
         order=st.sampled_from("CF"),
         seed=st.integers(0, 9),
     )
-    def test_agrees_with_scipy(self, transposed, M, columns, order, seed):
+    def test_solves_the_system(self, transposed, M, columns, order, seed):
         C, B = self.system(M, columns, seed=seed)
         whole = np.tril(C)
         X = solve_lower(np.asarray(C, order=order), B, NUMPY, transposed=transposed)
         np.testing.assert_allclose((whole.T if transposed else whole) @ X, B, atol=1e-9)
-        expected = scipy.linalg.solve_triangular(whole, B, lower=True, trans=int(transposed))
-        atol = 1e-8 * np.abs(expected).max(initial=0)
-        np.testing.assert_allclose(X, expected, rtol=1e-8, atol=atol)
 
     @pytest.mark.parametrize("transposed", [False, True])
     def test_keeps_float32_and_reads_only_the_lower_triangle(self, transposed):
@@ -88,32 +83,6 @@ class TestSolveLower:
         C, B = self.system(3 * SOLVE_BLOCK + 7, 2)
         solve_lower(C, B, NUMPY)
         assert sizes == [SOLVE_BLOCK, SOLVE_BLOCK, SOLVE_BLOCK, 7]
-
-
-class TestWhitener:
-    @pytest.mark.parametrize("r", [0.0, 1e-6, 0.5])
-    def test_whitens(self, backend, r):
-        A = np.random.default_rng(0).standard_normal((50, 8))
-        S = A.T @ A / 50
-        W = whitener(backend.asarray(S.copy()), r, EPS, backend)
-        weights = backend.to_numpy(W.unwhiten(backend.asarray(np.eye(W.rank))))
-        np.testing.assert_allclose(weights.T @ (S + r * np.eye(8)) @ weights, np.eye(8), atol=1e-10)
-        whitened = backend.to_numpy(W.whiten(backend.asarray(S.copy())))
-        np.testing.assert_allclose(whitened, weights.T @ S, atol=1e-10)
-
-    @pytest.mark.parametrize("scale", [1e-24, 1.0, 1e24])
-    def test_drops_directions_without_variance(self, backend, scale):
-        A = np.random.default_rng(1).standard_normal((60, 5))
-        A = np.column_stack([A, A[:, 0], A[:, 1] + A[:, 2], np.zeros(60)])
-        S = A.T @ A / 60 * scale
-        W = whitener(backend.asarray(S.copy()), 0.0, EPS, backend)
-        assert W.rank == 5
-        weights = backend.to_numpy(W.unwhiten(backend.asarray(np.eye(5))))
-        np.testing.assert_allclose(weights.T @ S @ weights, np.eye(5), atol=1e-9)
-
-    def test_keeps_a_column_of_tiny_numbers(self, backend):
-        A = np.random.default_rng(2).standard_normal((60, 4)) * [1e12, 1.0, 1e-12, 1e3]
-        assert whitener(backend.asarray(A.T @ A / 60), 0.0, EPS, backend).rank == 4
 
 
 def matrices():

@@ -160,15 +160,6 @@ def histograms():
 
 
 class TestChains:
-    def test_is_one_map_after_the_other(self, histograms):
-        chain = fit(fit_chi2, histograms, Chi2(0.8), 30)
-        between = chain.first.transform(histograms)
-        assert between.shape == (60, 12 * 5)
-        np.testing.assert_array_equal(chain.transform(histograms), chain.second.transform(between))
-        assert chain.kernel == Chi2(0.8)
-        assert chain.dtype == np.float64
-        assert chain.grain == chain.second.grain
-
     def test_chi2_is_rbf_on_additive_features(self, histograms):
         exact = Chi2(0.8)(histograms, histograms)
         floors = []

@@ -145,12 +145,6 @@ def test_many_columns_are_hashed_and_few_are_not(name, kernel, columns, kind):
     assert isinstance(approximate(name, X, kernel, 100, 0, View.X), kind)
 
 
-def test_a_kernel_without_random_features_raises():
-    with pytest.raises(InputError, match="no random features for the own kernel"):
-        suited_to(Own(), 10)
-    assert choose(Own(), 10, sparse=False)[0] == "nystrom"
-
-
 def test_which_maps_keep_a_number_per_column_and_feature():
     assert is_dense("random")
     assert is_dense("fourier")
@@ -166,6 +160,9 @@ def test_what_auto_takes_has_a_reason():
     assert name == "hadamard"
     assert reason.startswith("with 392 columns")
     assert choose(RBF() + Linear(), 392, sparse=False)[0] == "random"
+    assert choose(Own(), 10, sparse=False)[0] == "nystrom"
+    with pytest.raises(InputError, match="no random features for the own kernel"):
+        suited_to(Own(), 10)
     for kernel in (Polynomial(), ArcCosine(), Laplacian()):
         name, reason = choose(kernel, 392, sparse=False)
         assert name == suited_to(kernel, 392).name

@@ -67,12 +67,3 @@ def test_frequencies_of_a_very_rough_matern_are_finite():
     for sampler in (drawn, from_uniforms, from_radii):
         W = sampler(Matern(1.0, nu=1e-3), 2, 5000, np.random.default_rng(0))
         assert np.isfinite(W).all()
-
-
-@for_each
-def test_quantiles_increase_and_are_symmetric(kernel):
-    U = np.full((201, kernel.uniforms_per_frequency(1)), 0.3)
-    U[:, -1] = np.linspace(0.001, 0.999, 201)
-    (w,) = kernel.frequencies_at(U)
-    assert (np.diff(w) > 0).all()
-    np.testing.assert_allclose(w, -w[::-1], rtol=1e-9, atol=1e-12)
