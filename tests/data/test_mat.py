@@ -153,46 +153,33 @@ def test_doubles_stored_as_bytes_are_doubles(tmp_path):
 
 def test_selecting_a_variable(save):
     path = save(SEVERAL)
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') has 2 numeric arrays. Select one with PATH:NAME. "
-        "Available: 'a (11 x 4 double)', 'b (11 x 6 uint8)'."
-    )
+    message = error_message(path, SourceFormatError)
+    assert "has 2 numeric arrays." in message
+    assert "Available: 'a (11 x 4 double)', 'b (11 x 6 uint8)'." in message
     path = save({"n": 3.0, "three": np.ones((2, 3, 4))})
     available = "Available: 'n (1 x 1 double)', 'three (2 x 3 x 4 double)'."
-    assert error_message(f"{path}:z", SourceFormatError) == (
-        f"X ('{path}:z') has no variable 'z'. {available}"
-    )
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') has no numeric array. Pass a file that has one."
-    )
+    message = error_message(f"{path}:z", SourceFormatError)
+    assert f"X ('{path}:z') has no variable 'z'. {available}" in message
+    assert "has no numeric array" in error_message(path, SourceFormatError)
     assert read_all(f"{path}:n").tolist() == [[3.0]]
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "error", "fragment"),
     [
-        (
-            np.array([[1.0, "a"]], dtype=object),
-            ": v (1 x 2 cell) is not a matrix of numbers; cell",
-        ),
-        ({"x": TABLE}, ": v (1 x 1 struct) is not a matrix of numbers; cells, structs, tables"),
-        ("text", " char) is not a matrix of numbers; cells, structs, tables, text and functions"),
-        (
-            TABLE * 1j,
-            ": Complex data not supported (dtype=complex128). Pass the real and imaginary parts as "
-            "separate columns.",
-        ),
-        (np.ones((2, 3, 4)), ": Expected 2D array, got 3D array instead (shape=(2, 3, 4))"),
-        (np.ones((0, 3)), ": Found array with 0 sample(s) (shape=(0, 3))"),
+        (np.array([[1.0, "a"]], dtype=object), InputTypeError, "v (1 x 2 cell) is not a matrix"),
+        ({"x": TABLE}, InputTypeError, ": v (1 x 1 struct) is not a matrix of numbers"),
+        ("text", InputTypeError, " char) is not a matrix of numbers"),
+        (TABLE * 1j, InputTypeError, ": Complex data not supported (dtype=complex128)"),
+        (np.ones((2, 3, 4)), InputError, "got 3D array instead (shape=(2, 3, 4))"),
+        (np.ones((0, 3)), InputError, ": Found array with 0 sample(s) (shape=(0, 3))"),
     ],
 )
-def test_variables_that_are_not_tables_of_numbers(save, value, message):
+def test_variables_that_are_not_tables_of_numbers(save, value, error, fragment):
     path = save({"a": TABLE, "v": value})
-    raised = error_message(f"{path}:v", InputError if "array" in message else InputTypeError)
-    assert raised.startswith(f"X ('{path}:v')")
-    assert message in raised
-    if "cell" in message:
-        assert "Save its numbers as a matrix. Available: 'a (11 x 4 double)', 'v (" in raised
+    raised = error_message(f"{path}:v", error)
+    assert fragment in raised
+    assert "cell)" not in fragment or "Available: 'a (11 x 4 double)', 'v (" in raised
 
 
 def test_workspaces_of_functions_are_not_variables(tmp_path, monkeypatch):
@@ -207,19 +194,13 @@ def test_hdf5_that_matlab_did_not_write(tmp_path):
     path = tmp_path / "views.mat"
     with h5py.File(path, "w") as file:
         file["a"] = TABLE
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') is an HDF5 file that MATLAB did not write, so it is unknown whether its "
-        "rows are stored as columns. Rename it to .h5."
-    )
+    assert "an HDF5 file that MATLAB did not write" in error_message(path, SourceFormatError)
 
 
 def test_a_matrix_larger_than_memory(tmp_path, monkeypatch):
     path = save_older(tmp_path, {"a": np.zeros((1000, 1000))}, do_compression=True)
     monkeypatch.setattr("knoi.data.source.available_ram", lambda: 2**20)
-    assert error_message(path, MemoryBudgetError) == (
-        f"X ('{path}') is a variable of an older MATLAB file that takes 15 MiB in memory, but only "
-        "1 MiB are free. Save it with save(..., '-v7.3'), which streams from disk."
-    )
+    assert "takes 15 MiB in memory, but only 1 MiB" in error_message(path, MemoryBudgetError)
     path = save_older(tmp_path, {"a": scipy.sparse.csc_array((200_000, 2))})
     assert "takes 3 MiB in memory" in error_message(path, MemoryBudgetError)
 

@@ -120,10 +120,7 @@ def test_an_npz_of_another_program(tmp_path):
 def test_a_truncated_npy(tmp_path):
     path = npy(TABLE)(tmp_path)
     path.write_bytes(path.read_bytes()[:-10])
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') is truncated: an array of shape (11, 4) and dtype float32 takes 176 bytes, "
-        "but the file has 166. Copy or write it again."
-    )
+    assert "takes 176 bytes, but the file has 166" in error_message(path, SourceFormatError)
 
 
 def test_pickled_objects_are_never_unpickled(tmp_path):
@@ -132,11 +129,8 @@ def test_pickled_objects_are_never_unpickled(tmp_path):
     np.savez(tmp_path / "bomb.npz", a=bombs)
     np.savez_compressed(tmp_path / "packed.npz", a=bombs)
     for name in ("bomb.npy", "bomb.npz", "packed.npz"):
-        path = tmp_path / name
-        assert error_message(path, SourceFormatError) == (
-            f"X ('{path}') holds pickled Python objects, which are never unpickled because that "
-            "can run code. Save numbers instead: numpy.save(path, array.astype(float))."
-        )
+        message = error_message(tmp_path / name, SourceFormatError)
+        assert "holds pickled Python objects, which are never unpickled" in message
     rows = scipy.sparse.csr_array(SPARSE)
     parts = {"shape": rows.shape, "indices": rows.indices, "indptr": rows.indptr}
     path = tmp_path / "sparse.npz"
@@ -146,10 +140,7 @@ def test_pickled_objects_are_never_unpickled(tmp_path):
 
 def test_arrays_that_are_not_tables_of_numbers(tmp_path):
     path = npy(np.zeros((0, 5)))(tmp_path)
-    assert error_message(path) == (
-        f"X ('{path}'): Found array with 0 sample(s) (shape=(0, 5)) while a minimum of 1 is "
-        "required. Check how it was read or selected."
-    )
+    assert f"X ('{path}'): Found array with 0 sample(s) (shape=(0, 5))" in error_message(path)
     path = npy(np.array([["a", "b"]]))(tmp_path)
     assert "only real numbers" in error_message(path, InputTypeError)
     with pytest.warns(UserWarning, match=r"format 3\.0"):
@@ -160,15 +151,11 @@ def test_arrays_that_are_not_tables_of_numbers(tmp_path):
 def test_larger_than_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("knoi.data.source.available_ram", lambda: 2**20)
     path = npz(np.savez_compressed, a=np.zeros((1000, 1000)))(tmp_path)
-    assert error_message(path, MemoryBudgetError) == (
-        f"X ('{path}') is a compressed array that takes 8 MiB in memory, but only 1 MiB are free. "
-        "Save it as .npy (or with numpy.savez), which streams from disk."
-    )
+    message = error_message(path, MemoryBudgetError)
+    assert "compressed array that takes 8 MiB in memory, but only 1 MiB are free" in message
     path = sparse_npz(table=np.ones((1000, 300)))(tmp_path)
-    assert error_message(path, MemoryBudgetError) == (
-        f"X ('{path}') is a sparse matrix that takes 3 MiB in memory, but only 1 MiB are free. "
-        "Split its rows over several files."
-    )
+    message = error_message(path, MemoryBudgetError)
+    assert "sparse matrix that takes 3 MiB in memory, but only 1 MiB are free" in message
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Pairs of rows: read, split and sampled together; parts; prefetching."""
+"""Pairs of rows: checked, read, split and sampled together; parts; prefetching."""
 
-import re
 import threading
 import time
+from unittest.mock import patch
 
 import h5py
 import numpy as np
@@ -11,8 +11,10 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from knoi.data.pairs import PairSource, Prefetcher
+from knoi.data.source import check_finite
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
 from tests.contracts.view_source import SourceCase, ViewSourceContract, dense
@@ -51,19 +53,19 @@ def everything(pairs):
 
 class TestOpening:
     def test_views_of_different_length(self):
-        for nx, ny, rows in [(1200, 1199, "1200 rows"), (1, 4, "1 row")]:
-            with pytest.raises(InputError) as caught:
+        for nx, ny, fragment in [
+            (12, 11, "X has 12 rows but Y has 11"),
+            (1, 4, "1 row but Y has 4"),
+        ]:
+            with pytest.raises(InputError, match=fragment):
                 PairSource(RecordingSource(numbered(nx)), RecordingSource(numbered(ny)))
-            assert str(caught.value) == (
-                f"X has {rows} but Y has {ny}: the views are paired row by row. "
-                "Drop the unpaired rows."
-            )
 
     @pytest.mark.parametrize(
         ("x", "y", "compute"),
         [
-            *[("f4", "f4", "float32"), ("f2", "i2", "float32"), ("f4", "f8", "float64")],
-            *[("i4", "f4", "float64"), ("i8", "u1", "float64")],
+            ("f2", "i2", "float32"),
+            ("f4", "f8", "float64"),
+            ("i4", "f4", "float64"),
         ],
     )
     def test_compute_precision(self, x, y, compute):
@@ -116,25 +118,27 @@ class TestOpening:
                 assert sorted(rows) == list(range(500))
 
     @pytest.mark.parametrize(
-        ("call", "message"),
+        ("call", "fragment"),
         [
-            (lambda ten: ten.read(5, 11), "Cannot read rows 5 to 11 of 10 rows. Pass 0 <= start"),
+            (lambda ten: ten.read(5, 11), "Cannot read rows 5 to 11 of 10 rows"),
             (lambda ten: ten.part(6, 5), "Cannot read rows 6 to 5 of 10 rows"),
             (lambda ten: ten.part(0, 1).split(0.5, seed=0), "held_out is 0.5, of 1 row. Pass a"),
-            *(
-                (
-                    lambda ten, held_out=held_out: ten.split(held_out, seed=0),
-                    f"held_out is {held_out!r}, of 10 rows. Pass a fraction between 0 and 1 or a "
-                    "number of rows, so that each part has at least one row.",
-                )
-                for held_out in (0, 10, 0.0, 1.0, float("nan"))
-            ),
+            (lambda ten: ten.split(0, seed=0), "held_out is 0, of 10 rows"),
+            (lambda ten: ten.split(10, seed=0), "held_out is 10, of 10 rows"),
+            (lambda ten: ten.split(0.0, seed=0), "held_out is 0.0, of 10 rows"),
+            (lambda ten: ten.split(1.0, seed=0), "held_out is 1.0, of 10 rows"),
+            (lambda ten: ten.split(float("nan"), seed=0), "held_out is nan, of 10 rows"),
         ],
     )
-    def test_invalid_arguments(self, call, message):
-        end = "$" if message.endswith(".") else ""
-        with pytest.raises(InputError, match=f"^{re.escape(message)}{end}"):
+    def test_invalid_arguments(self, call, fragment):
+        with pytest.raises(InputError, match=fragment):
             call(pair_of(10)[0])
+
+
+def error_for(rows, first_row=0, column_names=None):
+    with pytest.raises(NonFiniteError) as caught:
+        check_finite(rows, "X", first_row, column_names)
+    return str(caught.value)
 
 
 class TestFiniteness:
@@ -150,6 +154,41 @@ class TestFiniteness:
         (broken,) = [part for part in parts if 777 in part.row_numbers()]
         with pytest.raises(NonFiniteError, match=r"^Y has NaN at row 777, column 2\b"):
             broken.read(0, broken.n_rows)
+
+    def test_nan_and_infinity_are_located(self):
+        rows = np.ones((20, 5))
+        rows[17, 3] = np.nan
+        message = error_for(rows, 10_000_000, ("a", "b", "c", "f0", "d"))
+        assert "X has NaN at row 10000017, column 3 ('f0'): CCA needs complete rows" in message
+        rows[2, 0] = -np.inf
+        message = error_for(rows.astype(np.float32))
+        assert "X has -inf at row 2, column 0: CCA needs finite values" in message
+        rows[1, 1] = np.inf  # infinities that cancel
+        assert "row 1, column 1" in error_for(rows)
+        strided = np.asfortranarray(rows)[1::2]
+        strided.flags.writeable = False
+        assert "row 0, column 1" in error_for(strided)
+
+    @pytest.mark.parametrize("dtype", ["f2", "f8", "u1"])
+    def test_a_sum_that_overflows_is_not_an_error(self, dtype):
+        largest = np.finfo(dtype).max if dtype[0] == "f" else 255
+        check_finite(np.full((500, 3), largest, dtype=dtype), "X", 0, None)
+        check_finite(np.empty((0, 3), dtype=dtype), "X", 0, None)
+
+    @given(
+        hnp.arrays(
+            st.sampled_from([np.float16, np.float32, np.float64]),
+            hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
+        )
+    )
+    def test_agrees_with_a_search_of_every_value(self, rows):
+        bad = np.argwhere(~np.isfinite(rows))
+        for search_bytes in (16, 2**24):
+            with patch("knoi.data.source._SEARCH_BYTES", search_bytes):
+                if len(bad) == 0:
+                    check_finite(rows, "X", 0, None)
+                else:
+                    assert f" at row {bad[0, 0]}, column {bad[0, 1]}: " in error_for(rows)
 
     def test_rows_taken_out_of_order(self):
         X = numbered(50)
@@ -232,12 +271,11 @@ class TestSplitting:
         assert set(rows_of(tested.sample(50, seed=0))) < set(everything(tested))
 
 
-class TestViews:
-    def test_views_of_the_whole_and_of_a_part(self):
-        pairs, x, y = pair_of(40)
-        assert pairs.views() == (x, y)
-        assert rows_of([view.read(0, 6) for view in pairs.part(3, 9).views()]) == [*range(3, 9)]
-        np.testing.assert_array_equal(pairs.row_numbers(), np.arange(40))
+def test_views_of_the_whole_and_of_a_part():
+    pairs, x, y = pair_of(40)
+    assert pairs.views() == (x, y)
+    assert rows_of([view.read(0, 6) for view in pairs.part(3, 9).views()]) == [*range(3, 9)]
+    np.testing.assert_array_equal(pairs.row_numbers(), np.arange(40))
 
 
 class TestPartAsView(ViewSourceContract):

@@ -10,11 +10,7 @@ import pytest
 
 from knoi.data import parquet
 from knoi.data.open import open_view, read_column
-from knoi.exceptions import (
-    InputError,
-    InputTypeError,
-    SourceFormatError,
-)
+from knoi.exceptions import InputError, InputTypeError, SourceFormatError
 from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
     IMAGES,
@@ -70,6 +66,9 @@ SMALL = {"a": TABLE[:, 0], "b": TABLE[:, 1] > 0, "c": IMAGES[:, 0], "d": TABLE[:
 SMALL_ROWS = np.column_stack(list(SMALL.values())).astype(np.float32)
 WITH_INDEX = pd.DataFrame(columns_of(), index=pd.Index(range(5, 16), name="id"))
 NESTED = pa.FixedSizeListArray.from_arrays(fixed_lists(IMAGES.reshape(-1, 3)), 2)
+NESTED_NAMES = tuple(f"image[{i}][{j}]" for i in range(2) for j in range(3))
+LARGE_LISTS = pa.array(IMAGES.tolist(), pa.large_list(pa.uint8()))
+CHUNKED = pa.concat_tables([pa.table(columns_of(TABLE[:4])), pa.table(columns_of(TABLE[4:]))])
 
 CASES = {
     "scalars": case(columns_of(), TABLE, NAMES),
@@ -80,22 +79,14 @@ CASES = {
     "dotted": case({"a.b": TABLE[:, 0], "a": TABLE[:, 1]}, TABLE[:, :2], ("a.b", "a")),
     "fixed-list": case({"image": fixed_lists(IMAGES)}, IMAGES, IMAGE_NAMES),
     "list": case({"image": pa.array(IMAGES.tolist(), pa.list_(pa.uint8()))}, IMAGES, IMAGE_NAMES),
-    "large-list": case(
-        {"image": pa.array(IMAGES.tolist(), pa.large_list(pa.uint8()))}, IMAGES, IMAGE_NAMES
-    ),
-    "nested": case(
-        {"image": NESTED}, IMAGES, tuple(f"image[{i}][{j}]" for i in range(2) for j in range(3))
-    ),
+    "large-list": case({"image": LARGE_LISTS}, IMAGES, IMAGE_NAMES),
+    "nested": case({"image": NESTED}, IMAGES, NESTED_NAMES),
     "mixed": case(MIXED, MIXED_ROWS, MIXED_NAMES),
     "small-mixed": case(SMALL, SMALL_ROWS, tuple(SMALL)),
     "pandas-index": case(pa.Table.from_pandas(WITH_INDEX, preserve_index=True), TABLE, NAMES),
     "folder": folder_case,
     "arrow": in_memory(pa.table(MIXED), MIXED_ROWS, MIXED_NAMES),
-    "arrow-chunked": in_memory(
-        pa.concat_tables([pa.table(columns_of(TABLE[:4])), pa.table(columns_of(TABLE[4:]))]),
-        TABLE,
-        NAMES,
-    ),
+    "arrow-chunked": in_memory(CHUNKED, TABLE, NAMES),
 }
 
 
@@ -155,12 +146,8 @@ def test_nulls_are_located(tmp_path, statistics):
     b = pa.array([None if k == 9 else float(k) for k in range(11)])
     table = pa.table({"a": TABLE[:, 0], "b": b})
     pq.write_table(table, path, row_group_size=4, write_statistics=statistics)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="has a null in column 'b' at row 9: CCA needs complete"):
         read_all(path)
-    assert str(caught.value) == (
-        f"X ('{path}') has a null in column 'b' at row 9: CCA needs complete rows. Drop the rows "
-        "with nulls or fill the values (e.g. DataFrame.dropna or fillna) and write the data again."
-    )
     if statistics:  # then it is an error on opening
         assert "at row 9" in error_message(path)
     assert read_all(f"{path}:a").shape == (11, 1)  # other columns may have nulls
@@ -179,12 +166,8 @@ def test_nulls_in_lists(tmp_path, kind, row, null):
 
 def test_lists_of_different_or_no_length(tmp_path):
     path = write(tmp_path / "view.parquet", {"v": [[1.0, 2.0, 3.0]] * 7 + [[1.0, 2.0]] + [[1.0]]})
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="'v': 3 values in the first row but 2 at row 7"):
         read_all(path)
-    assert str(caught.value) == (
-        f"X ('{path}') has lists of different lengths in column 'v': 3 values in the first row but "
-        "2 at row 7. Every row must have the same number of features."
-    )
     path = write(tmp_path / "view.parquet", {"v": pa.array([[]] * 3, pa.list_(pa.float32()))})
     assert "Found array with 0 feature(s) (shape=(3, 0))" in error_message(path)
 
@@ -192,38 +175,31 @@ def test_lists_of_different_or_no_length(tmp_path):
 def test_columns_that_are_not_numbers(tmp_path):
     columns = {**columns_of(), "name": ["x"] * 11, "day": pa.array([0] * 11, pa.date32())}
     path = write(tmp_path / "view.parquet", columns)
-    assert error_message(path, InputTypeError) == (
-        f"X ('{path}') has columns that are not numbers: 'name (string)', 'day (date32[day])'. "
-        "Select numeric columns with PATH:a,b. Available: 'a', 'b', 'c'."
-    )
+    message = error_message(path, InputTypeError)
+    assert "has columns that are not numbers: 'name (string)', 'day (date32[day])'" in message
+    assert "Available: 'a', 'b', 'c'." in message
     assert "'name (string)'" in error_message(f"{path}:a,name", InputTypeError)
     path = write(tmp_path / "words.parquet", {"name": ["x"] * 11})
-    assert error_message(path, InputTypeError).endswith("Encode them as numbers first.")
+    assert "Encode them as numbers first." in error_message(path, InputTypeError)
 
 
 def test_column_names(tmp_path):
     table = pa.table([TABLE[:, 0], TABLE[:, 1], TABLE[:, 2]], names=["a", "a", "b"])
     path = write(tmp_path / "view.parquet", table)
-    assert error_message(path, SourceFormatError) == (
-        f"X ('{path}') has 2 columns called 'a'. Rename them, or select others with PATH:a,b."
-    )
+    assert "has 2 columns called 'a'" in error_message(path, SourceFormatError)
     np.testing.assert_array_equal(read_all(f"{path}:b"), TABLE[:, 2:])
-    assert error_message(f"{path}:b,z", SourceFormatError) == (
-        f"X ('{path}:b,z') has no column 'z'. Available: 'a', 'a', 'b'."
-    )
+    message = error_message(f"{path}:b,z", SourceFormatError)
+    assert "has no column 'z'. Available: 'a', 'a', 'b'." in message
 
 
 def test_files_of_a_folder_must_agree(tmp_path):
     write(tmp_path / "0.parquet", {"a": TABLE[:, 0]})
     write(tmp_path / "1.parquet", {"a": np.arange(11)})
-    assert error_message(tmp_path, SourceFormatError) == (
-        f"X ('{tmp_path}'): column 'a' is int64 in '1.parquet' but float in '0.parquet'. "
-        "Write all files of a folder with the same columns."
-    )
+    message = error_message(tmp_path, SourceFormatError)
+    assert "column 'a' is int64 in '1.parquet' but float in '0.parquet'" in message
     (tmp_path / "1.parquet").write_bytes(b"garbage")
-    assert error_message(tmp_path, SourceFormatError).startswith(
-        f"X ('{tmp_path}') (file '1.parquet') cannot be read as Parquet: "
-    )
+    message = error_message(tmp_path, SourceFormatError)
+    assert f"X ('{tmp_path}') (file '1.parquet') cannot be read as Parquet: " in message
 
 
 def test_no_rows_and_no_columns(tmp_path):
@@ -254,5 +230,4 @@ def test_a_folder_may_have_any_name(tmp_path):
         np.testing.assert_array_equal(read_column(f"{tmp_path / name}:c", "labels"), TABLE[:, 2])
     empty = tmp_path / "empty.parquet"
     empty.mkdir()
-    message = error_message(empty, SourceFormatError)
-    assert "is a folder, but neither a Zarr store nor a folder of .parquet files. Pass" in message
+    assert "is a folder, but neither a Zarr store" in error_message(empty, SourceFormatError)

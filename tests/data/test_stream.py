@@ -1,7 +1,6 @@
 """Minibatches: each row once per epoch, in a reproducible order, read in long runs."""
 
 import _thread
-import re
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from tests.data.recording import RecordingSource, numbered, pair_of
 
 PLENTY = 1 << 30
 MIB = 1 << 20
+VALID = {"batch_size": 3, "window_bytes": PLENTY}
 
 
 file_pair = pair_of
@@ -276,12 +276,7 @@ class TestPlan:
         assert many.window_chunks >= 16
         assert plan_shuffle(10**6, 3064, 0, 400_000 * MIB, random_access=False).one_window
 
-    @given(
-        st.integers(1, 10**9),
-        st.integers(1, 10**5),
-        st.integers(0, 10**8),
-        st.integers(0, 10**11),
-    )
+    @given(*(st.integers(*limits) for limits in [(1, 10**9), (1, 10**5), (0, 10**8), (0, 10**11)]))
     def test_fits_or_is_an_error(self, n_rows, row_bytes, batch_bytes, window_bytes):
         arguments = (n_rows, row_bytes, batch_bytes, window_bytes)
         try:
@@ -301,33 +296,18 @@ class TestPlan:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("arguments", "message"),
+        ("arguments", "error", "fragment"),
         [
-            (
-                {"batch_size": 11},
-                "batch_size is 11 but the data has 10 rows. The rows of a minibatch are distinct: "
-                "pass a batch_size from 1 to 10.",
-            ),
-            ({"batch_size": 0}, "batch_size is 0 but the data has 10 rows"),
-            (
-                {"batch_size": 3, "start": Position(0, 4)},
-                "start is minibatch 4 of epoch 0, but an epoch has minibatches 0 to 3. "
-                "Use the batch_size and the data that the position was saved with.",
-            ),
-            ({"batch_size": 3, "start": Position(-1, 0)}, "start is minibatch 0 of epoch -1"),
-            (
-                {"batch_size": 10, "window_bytes": 1000},
-                "window_bytes is 1000 bytes, but the minibatches in use and ahead need at least "
-                "2.4 KiB. Lower batch_size or allow more memory.",
-            ),
+            ({"batch_size": 11}, InputError, "batch_size is 11 but the data has 10 rows"),
+            ({"batch_size": 0}, InputError, "batch_size is 0 but the data has 10 rows"),
+            ({"start": Position(0, 4)}, InputError, "start is minibatch 4 of epoch 0"),
+            ({"start": Position(-1, 0)}, InputError, "start is minibatch 0 of epoch -1"),
+            ({"window_bytes": 500}, MemoryBudgetError, "window_bytes is 500 bytes, but"),
         ],
     )
-    def test_invalid_arguments(self, arguments, message):
-        pairs, _, _ = file_pair(10)
-        error = MemoryBudgetError if "window_bytes" in arguments else InputError
-        end = "$" if message.endswith(".") else ""
-        with pytest.raises(error, match=f"^{re.escape(message)}{end}"):
-            PairStream(pairs, seed=0, **{"window_bytes": PLENTY, **arguments})
+    def test_invalid_arguments(self, arguments, error, fragment):
+        with pytest.raises(error, match=fragment):
+            PairStream(file_pair(10)[0], seed=0, **{**VALID, **arguments})
 
     @pytest.mark.parametrize("random_access", [True, False])
     def test_a_bad_value_is_an_error_in_the_consumer(self, random_access):

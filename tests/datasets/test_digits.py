@@ -1,7 +1,5 @@
 """Endless digits: distinct images, under their labels, in parts without a common digit."""
 
-import re
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -59,16 +57,13 @@ def test_seeds(digits):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fragment"),
     [
-        (
-            {"size": 7},
-            "size=7: wanted a whole number >= 8 (the digits are 8 x 8 and only enl",
-        ),
-        ({"n_train": 0}, "n_train=0: wanted a whole number >= 1."),
-        ({"n_test": -1}, "n_test=-1: wanted a whole number >= 1."),
+        ({"size": 7}, "size=7: wanted a whole number >= 8"),
+        ({"n_train": 0}, "n_train=0: wanted a whole number >= 1"),
+        ({"n_test": -1}, "n_test=-1: wanted a whole number >= 1"),
     ],
 )
-def test_invalid_arguments(options, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+def test_invalid_arguments(options, fragment):
+    with pytest.raises(InputError, match=fragment):
         endless_digits(**{"n_train": 10, "n_test": 10, **options})

@@ -1,7 +1,5 @@
 """Deformed images against a transcription of the index rule, one image at a time."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -90,23 +88,14 @@ def test_seeds_and_images_that_are_not_square():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error", "fragment"),
     [
-        (
-            lambda: DeformedImages(blobs()[0] / 255),
-            InputError,
-            "base has dtype float64 and shape (12, 12). Pass uint8 images, scaled to 0 to 255, of "
-            "shape (images, height, width), none of them 0.",
-        ),
+        (lambda: DeformedImages(blobs()[0] / 255), InputError, "dtype float64 and shape .12, 12"),
         (lambda: DeformedImages(blobs(), offset=-1), InputError, "offset=-1: wanted a whole"),
         (lambda: DeformedImages(blobs()).take([-1]), InputError, "There is no image -1: the first"),
-        (
-            lambda: DeformedImages(blobs()).take([0.5]),
-            InputTypeError,
-            "indices have dtype float64 and shape (1,). Pass a 1-D array of integers.",
-        ),
+        (lambda: DeformedImages(blobs()).take([0.5]), InputTypeError, "indices have dtype float64"),
     ],
 )
-def test_invalid_arguments(call, error, message):
-    with pytest.raises(error, match=f"^{re.escape(message)}"):
+def test_invalid_arguments(call, error, fragment):
+    with pytest.raises(error, match=fragment):
         call()

@@ -1,7 +1,5 @@
 """Gaussian views: their correlations, and rows that do not depend on how they are read."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,19 +92,15 @@ class TestTwoViewSourceContract(ViewSourceContract):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fragment"),
     [
-        ({"n_samples": 0}, "n_samples=0: wanted a whole number >= 1."),
-        ({"correlations": (0.5, 1.5)}, "correlations=(0.5, 1.5). Pass numbers from 0 to 1."),
-        (
-            {"n_features": (2, 9)},
-            "n_features=(2, 9) with 3 correlations. Each view needs at least one column per "
-            "correlation.",
-        ),
-        ({"noise": 0.0}, "noise=0.0: wanted a finite number > 0."),
-        ({"dtype": "int8"}, "dtype=int8. Pass float32 or float64."),
+        ({"n_samples": 0}, "n_samples=0: wanted a whole number >= 1"),
+        ({"correlations": (0.5, 1.5)}, r"correlations=\(0.5, 1.5\). Pass numbers from 0 to 1"),
+        ({"n_features": (2, 9)}, r"n_features=\(2, 9\) with 3 correlations"),
+        ({"noise": 0.0}, "noise=0.0: wanted a finite number > 0"),
+        ({"dtype": "int8"}, "dtype=int8. Pass float32 or float64"),
     ],
 )
-def test_invalid_arguments(options, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+def test_invalid_arguments(options, fragment):
+    with pytest.raises(InputError, match=fragment):
         make_two_views(**{"n_samples": 10, **options})
