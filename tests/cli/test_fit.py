@@ -172,9 +172,7 @@ class TestCheckpoints:
     def test_without_a_checkpoint_nothing_is_saved(self, run_steps):
         stopped, _ = run_steps(self.FIT, signal.SIGINT)
         assert stopped.code == 130
-        assert stopped.err.splitlines()[-1] == (
-            "knoi: interrupted; nothing was saved. Use --checkpoint DIR to be able to resume."
-        )
+        assert "knoi: interrupted; nothing was saved" in stopped.err.splitlines()[-1]
 
     def test_a_missing_replaced_or_foreign_checkpoint_is_announced(self, run, error_line):
         fit = f"{self.FIT} --checkpoint run"

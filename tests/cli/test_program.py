@@ -69,15 +69,11 @@ USAGE_ERRORS = {
     f"{FIT} --widht 3": "No such option: --widht (Possible options: --width)",
     "fti X.npy": "No such command 'fti'. Did you mean 'fit'?",
     f"{FIT} --method knio": "'--method': 'knio': wanted auto, linear, kernel, ",
-    f"{FIT} --method fourier --epochs 3": (
-        "'--epochs': --method fourier has no --epochs; it is for knoi, dsgd."
-    ),
-    f"{FIT} --method linear --set rank=3": "'--set': LinearCCA has no parameter 'rank'. It has: n_",
-    f"{FIT} --resume": "'--resume': there is nothing to resume from. Add --checkpoint DIR",
-    f"{FIT} --images 3x2": "'--images': it is for the report. Add --report report.html.",
-    "fit X.npy Y.npy -o m.html --report m.html": (
-        "'--report': it is also the model file. Give another name."
-    ),
+    f"{FIT} --method fourier --epochs 3": "'--epochs': --method fourier has no --epochs",
+    f"{FIT} --method linear --set rank=3": "'--set': LinearCCA has no parameter 'rank'",
+    f"{FIT} --resume": "'--resume': there is nothing to resume from",
+    f"{FIT} --images 3x2": "'--images': it is for the report",
+    "fit X.npy Y.npy -o m.html --report m.html": "'--report': it is also the model file",
     "transform linear.knoi X.npy Y.npy --view y -o Z.npz": "'--view': y is for a single file.",
     f"{RETRIEVE} 1 --from z": "'--from': 'z': wanted x or y.",
     f"{RETRIEVE} 1 --json --csv": "'--csv': choose one of --json and --csv.",
@@ -85,39 +81,24 @@ USAGE_ERRORS = {
 }
 ERRORS = {
     # Paths.
-    "fit X.npy Yy.npy -o m.knoi": (
-        "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Similar names: 'Y.npy'"
-    ),
-    "fit X.npy Y.npy -o X.npy": "--output X.npy is also an input, which it would overwrite. Give",
-    "fit X.npy Y.npy -o no/m.knoi": "--output no/m.knoi: there is no folder no. Create it first.",
-    "fit X.npy Y.npy -o folder": "--output folder is a folder. Add a file name to it.",
-    "fit X.npy Y.npy -o text.csv": (
-        "--output text.csv exists and is not a model file, so it is not overwritten. Give another"
-    ),
-    f"{FIT} --report page.txt": "--report page.txt: it is a web page. Give a name that ends in",
-    "demo --output text.csv": (
-        "Nothing can be written to text.csv as a folder (File exists). Give another one: --output"
-    ),
+    "fit X.npy Yy.npy -o m.knoi": "Y ('Yy.npy'): there is no file or folder 'Yy.npy'. Similar",
+    "fit X.npy Y.npy -o X.npy": "--output X.npy is also an input, which it would overwrite",
+    "fit X.npy Y.npy -o no/m.knoi": "--output no/m.knoi: there is no folder no",
+    "fit X.npy Y.npy -o folder": "--output folder is a folder",
+    "fit X.npy Y.npy -o text.csv": "--output text.csv exists and is not a model file",
+    f"{FIT} --report page.txt": "--report page.txt: it is a web page",
+    "demo --output text.csv": "Nothing can be written to text.csv as a folder (File exists)",
     # Arguments in the wrong places.
-    "fit linear.knoi Y.npy -o m.knoi": (
-        "X is 'linear.knoi', a model file. Give data: knoi fit X Y -o MODEL"
-    ),
-    "score X.npy Y.npy linear.knoi": "The model comes first, before the data: knoi score MODEL X Y",
-    "info page.html": "page.html is a report. Give a model file: knoi info MODEL",
+    "fit linear.knoi Y.npy -o m.knoi": "X is 'linear.knoi', a model file",
+    "score X.npy Y.npy linear.knoi": "The model comes first, before the data",
+    "info page.html": "page.html is a report",
     "info none.knoi": "There is no model file at none.knoi",
     "score text.csv X.npy Y.npy": "text.csv is not a knoi model",
-    "score linear.knoi Y_test.npy X_test.npy": (
-        "X has 4 columns and Y has 6, but the model was fitted to 6 and 4: they are swapped."
-    ),
-    "score linear.knoi X_test.npy X_test.npy": (
-        "X has 6 columns and Y has 6, but the model was fitted to 6 and 4. Give files with the"
-    ),
+    "score linear.knoi X_test.npy X_test.npy": "X has 6 columns and Y has 6, but the model was",
     f"{FIT} --test X.npy none.npy": "--test: Y ('none.npy'): there is no file or folder",
     f"{FIT} --test Y_test.npy X_test.npy": "--test: X has 4 columns and Y has 6, but the",
     # Values.
-    "fit X.npy Y_test.npy -o m.knoi": (
-        "X has 400 rows but Y has 200: the views are paired row by row. Drop"
-    ),
+    "fit X.npy Y_test.npy -o m.knoi": "X has 400 rows but Y has 200",
     f"{FIT} --kernel rfb": "there is no kernel 'rfb'. Pass one of ",
     f"{FIT} --held-out 400": "--held-out: held_out is 400, of 400 rows. Pass",
     f"{FIT} -k 900 --quiet": "--components 900 with n_samples=400: CCA needs more rows",
@@ -142,9 +123,7 @@ def test_errors(error_line, code, errors):
 
 def test_a_missing_extra_is_reported_before_the_fit(error_line, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert error_line(1, f"{FIT} --report page.html") == (
-        "A report needs plotly, which is not installed. Run: pip install 'knoi[report]'"
-    )
+    assert "A report needs plotly, which is not" in error_line(1, f"{FIT} --report page.html")
 
 
 def test_debug_shows_the_traceback(run):
@@ -171,15 +150,17 @@ def test_a_closed_pipe_prints_nothing(folder):
     assert program.returncode == 1
 
 
-def test_messages_name_options():
-    for message, shown in {
-        "n_components=3: set n_components, rank=5 (a rank) or memory_budget.": (
-            "--components 3: set --components, --rank 5 (a rank) or --memory."
-        ),
-        "fit with resume=True to continue": "fit with --resume to continue",
-        "device='cuda' fails. Use device=None.": "--device 'cuda' fails. Use no --device.",
-    }.items():
-        assert in_options(message) == shown
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("set n_components, rank=5 (a rank)", "set --components, --rank 5 (a rank)"),
+        ("n_components=3 or memory_budget.", "--components 3 or --memory."),
+        ("fit with resume=True to continue", "fit with --resume to continue"),
+        ("device='cuda' fails. Use device=None.", "--device 'cuda' fails. Use no --device."),
+    ],
+)
+def test_messages_name_options(message, shown):
+    assert in_options(message) == shown
 
 
 def test_a_model_is_replaced_and_its_memory_and_jobs_do_not_bind_later_commands(run):

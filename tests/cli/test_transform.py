@@ -57,13 +57,11 @@ def test_hdf5_holds_a_group_of_both_or_a_dataset_of_one(run, expected):
 def test_views_in_the_wrong_place_and_outputs_that_cannot_be_written(run, error_line):
     assert run(f"{BOTH} -o Z.h5:/pairs").code == 0
     for command, message in {
-        "transform linear.knoi Y_test.npy -o Z.npy": (
-            "Y_test.npy has 4 columns, but X was fitted with 6. It looks like Y: add --view y."
-        ),
+        "transform linear.knoi Y_test.npy -o Z.npy": "It looks like Y: add --view y.",
         f"{ONE} --view y -o Z.npy": "It looks like X: leave out --view y.",
-        "transform linear.knoi Y.npy X.npy -o Z.npz": "they are swapped. Give X first, then Y.",
-        f"{BOTH} -o Z.npy": "2 views and 1 .npy file to write: a .npy holds one. Give --output",
-        f"{BOTH} -o Z.npy -o Z.npy": "--output was given the same name twice. Give one name",
+        "transform linear.knoi Y.npy X.npy -o Z.npz": "they are swapped",
+        f"{BOTH} -o Z.npy": "2 views and 1 .npy file to write",
+        f"{BOTH} -o Z.npy -o Z.npy": "--output was given the same name twice",
         f"{BOTH} -o Z.txt": "--output Z.txt: wanted a name that ends in .npy",
         f"{BOTH} -o X_test.npy -o Z.npy": "--output X_test.npy is also an input",
         f"{BOTH} -o Z.h5:/pairs": "--output Z.h5:/pairs/Zx exists already, and a dataset is not",

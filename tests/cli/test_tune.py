@@ -60,8 +60,7 @@ def test_a_kernel_without_a_width_has_no_grid_of_widths(run_json, error_line):
     tune = "tune X.npy Y.npy -k 1 --method nystrom --kernel linear"
     (trial,) = run_json(f"{tune} --ranks 10 --regs 1e-3")["trials"]
     assert "width" not in trial
-    line = error_line(1, f"{tune} --widths 1x,2x")
-    assert line == "--widths: the linear kernel has no width. Leave it out."
+    assert "--widths: the linear kernel has no width" in error_line(1, f"{tune} --widths 1x,2x")
 
 
 def test_combinations_that_do_not_fit_into_memory(run, run_json):
@@ -82,12 +81,9 @@ def test_the_table_marks_the_best_and_the_plot_is_written(run, error_line, monke
     assert "(1x)" in best
     assert "Plot: tune.svg" in done.out
     assert Path("tune.svg").read_bytes().startswith(b"<?xml")
-    line = error_line(1, f"{FOURIER} --plot tune.doc")
-    assert line.startswith("--plot tune.doc: wanted a name")
+    assert "--plot tune.doc: wanted a name" in error_line(1, f"{FOURIER} --plot tune.doc")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert error_line(1, f"{FOURIER} --plot tune.png") == (
-        "a plot needs matplotlib, which is not installed. Run: pip install 'knoi[plot]'"
-    )
+    assert "a plot needs matplotlib" in error_line(1, f"{FOURIER} --plot tune.png")
 
 
 def test_interrupted_it_prints_the_results_so_far(run, monkeypatch):

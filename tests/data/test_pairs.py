@@ -199,6 +199,9 @@ class TestFiniteness:
         with pytest.raises(NonFiniteError, match=r"^X has inf at row 13, column 1\b"):
             pairs.take(np.array([40, 13, 2]))
         assert pairs.take(np.array([40, 2, 2]))[0][:, 0].tolist() == [40, 2, 2]
+        pairs, x, _ = pair_of(50)
+        assert rows_of(pairs.take(np.array([7, 5, 6, 9, 5]))) == [7, 5, 6, 9, 5]
+        assert x.reads == [(5, 8), (9, 10)]  # neighbours at once
 
 
 class TestIterating:
