@@ -50,9 +50,7 @@ def test_errors_say_what_is_wanted(parse, texts):
             parse(text)
 
 
-def test_values_are_formatted_as_they_are_typed():
-    assert options.as_typed((2.5, "median")) == "2.5:median"
-    assert options.as_typed(1e-6) == "1e-06"
+def test_resume_is_added_once_to_a_command():
     for typed in (["fit", "my file.npy"], ["fit", "my file.npy", "--resume"]):
         command = options.command_line(SimpleNamespace(obj=typed), "--resume")
         assert command == "knoi fit 'my file.npy' --resume"

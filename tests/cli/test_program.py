@@ -150,17 +150,11 @@ def test_a_closed_pipe_prints_nothing(folder):
     assert program.returncode == 1
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("set n_components, rank=5 (a rank)", "set --components, --rank 5 (a rank)"),
-        ("n_components=3 or memory_budget.", "--components 3 or --memory."),
-        ("fit with resume=True to continue", "fit with --resume to continue"),
-        ("device='cuda' fails. Use device=None.", "--device 'cuda' fails. Use no --device."),
-    ],
-)
-def test_messages_name_options(message, shown):
-    assert in_options(message) == shown
+def test_messages_name_options():
+    # Others are among the errors above.
+    message = in_options("fit with resume=True, rank=5 (a rank) or memory_budget.")
+    assert message == "fit with --resume, --rank 5 (a rank) or --memory."
+    assert in_options("device='cuda': use device=None") == "--device 'cuda': use no --device"
 
 
 def test_a_model_is_replaced_and_its_memory_and_jobs_do_not_bind_later_commands(run):

@@ -104,3 +104,14 @@ class FlippedByteContract(DamagedFileContract):
                 source.close()
 
         check()
+
+
+def damaged(writers, base=DamagedFileContract):
+    """The contract of damaged files as a class of tests, for functions `write` by their names."""
+
+    class TestDamaged(base):
+        @pytest.fixture(params=writers.values(), ids=writers.keys())
+        def write(self, request):
+            return request.param
+
+    return TestDamaged

@@ -93,8 +93,6 @@ CASES = {
         ("a", "b"),
     ),
 }
-
-
 TestContract = contract(CASES)
 
 

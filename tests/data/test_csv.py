@@ -4,6 +4,7 @@ import errno
 import gzip
 import os
 import tempfile
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -189,23 +190,14 @@ def test_the_temporary_file_is_never_left_behind(file, tmp_path, monkeypatch):
         assert len(os.listdir("/proc/self/fd")) < open_files  # closing freed the file
 
 
-class FullDisk:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        return None
-
-    def write(self, data=None):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("make", [lambda **options: FullDisk().write(), lambda **_: FullDisk()])
-def test_a_full_disk(file, monkeypatch, make):
-    path = file(as_text(TABLE))
-    monkeypatch.setattr(tempfile, "TemporaryFile", make)
-    message = error_message(path, MemoryBudgetError)
-    assert "cannot be written: No space left on device. Set TMPDIR" in message
+def test_a_full_disk(file, monkeypatch):
+    path, full = file(as_text(TABLE)), OSError(errno.ENOSPC, "No space left on device")
+    unwritable = MagicMock()
+    unwritable.return_value.__enter__.return_value.write.side_effect = full
+    for temporary_file in (MagicMock(side_effect=full), unwritable):
+        monkeypatch.setattr(tempfile, "TemporaryFile", temporary_file)
+        message = error_message(path, MemoryBudgetError)
+        assert "cannot be written: No space left on device. Set TMPDIR" in message
 
 
 WITH_TEXT = HEADED + "1,2,x y,4\n1,z,2,3\n"

@@ -12,9 +12,9 @@ from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, SourceFormatError
 from tests.data.opening import (
     IMAGES,
-    DamagedFileContract,
     FlippedByteContract,
     contract,
+    damaged,
     error_message,
     on_disk,
     read_all,
@@ -119,21 +119,13 @@ CASES = {
     "7.3-chunked": case(save_73, {"a": TABLE}, chunks=(2, 3), compression="gzip"),
     "7.3-sparse-zeros": case(save_73, {"a": ZEROS}, expected=ZEROS.toarray(), sparse=True),
 }
-
-
+OLDER = {
+    "dense": lambda folder: save_older(folder, {"a": TABLE}),
+    "sparse": lambda folder: save_older(folder, {"a": SPARSE}),
+}
 TestContract = contract(CASES)
-
-
-class TestDamagedOlder(FlippedByteContract):
-    @pytest.fixture(params=[TABLE, SPARSE], ids=["dense", "sparse"])
-    def write(self, request):
-        return lambda folder: save_older(folder, {"a": request.param})
-
-
-class TestDamaged73(DamagedFileContract):
-    @pytest.fixture
-    def write(self):
-        return lambda folder: save_73(folder, {"a": TABLE})
+TestDamagedOlder = damaged(OLDER, FlippedByteContract)
+TestDamaged73 = damaged({"7.3": lambda folder: save_73(folder, {"a": TABLE})})
 
 
 def test_doubles_stored_as_bytes_are_doubles(tmp_path):

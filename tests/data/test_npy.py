@@ -15,6 +15,7 @@ from tests.data.opening import (
     Bomb,
     FlippedByteContract,
     contract,
+    damaged,
     error_message,
     on_disk,
     read_all,
@@ -79,23 +80,14 @@ CASES = {
         sparse=True,
     ),
 }
-
-
-TestContract = contract(CASES)
-
-
 WRITERS = {
     "npy": npy(TABLE),
     "npz": npz(np.savez, a=TABLE),
     "compressed": npz(np.savez_compressed, a=TABLE),
     **{f"sparse-{kind}": sparse_npz(kind, compressed=False) for kind in ("csr", "csc", "dia")},
 }
-
-
-class TestDamaged(FlippedByteContract):
-    @pytest.fixture(params=WRITERS.values(), ids=WRITERS.keys())
-    def write(self, request):
-        return request.param
+TestContract = contract(CASES)
+TestDamaged = damaged(WRITERS, FlippedByteContract)
 
 
 def test_npy_and_stored_npz_members_are_mapped(tmp_path):

@@ -14,8 +14,8 @@ from knoi.exceptions import InputError, InputTypeError, SourceFormatError
 from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
     IMAGES,
-    DamagedFileContract,
     contract,
+    damaged,
     error_message,
     in_memory,
     on_disk,
@@ -88,15 +88,8 @@ CASES = {
     "arrow": in_memory(pa.table(MIXED), MIXED_ROWS, MIXED_NAMES),
     "arrow-chunked": in_memory(CHUNKED, TABLE, NAMES),
 }
-
-
 TestContract = contract(CASES)
-
-
-class TestDamaged(DamagedFileContract):
-    @pytest.fixture
-    def write(self):
-        return lambda folder: write(folder / "view.parquet", columns_of())
+TestDamaged = damaged({"": lambda folder: write(folder / "view.parquet", columns_of())})
 
 
 def test_reads_in_order_decode_each_row_group_once(tmp_path, monkeypatch):

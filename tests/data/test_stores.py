@@ -8,15 +8,7 @@ import zarr
 from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError, SourceFormatError
 from tests.contracts.view_source import SourceCase
-from tests.data.opening import (
-    IMAGES,
-    TABLE,
-    DamagedFileContract,
-    contract,
-    error_message,
-    on_disk,
-    read_all,
-)
+from tests.data.opening import IMAGES, TABLE, contract, damaged, error_message, on_disk, read_all
 
 
 def hdf5(suffix=".h5", options=None, **arrays):
@@ -74,15 +66,8 @@ CASES = {
     "zarr-named": on_disk(zarr_group(a=TABLE, group__b=IMAGES), ":group/b", IMAGES),
     "zarr-object": zarr_object,
 }
-
-
 TestContract = contract(CASES)
-
-
-class TestDamaged(DamagedFileContract):
-    @pytest.fixture
-    def write(self):
-        return hdf5(a=TABLE)
+TestDamaged = damaged({"hdf5": hdf5(a=TABLE)})
 
 
 def test_closes_what_was_opened_here(tmp_path):
