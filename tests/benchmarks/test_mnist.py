@@ -12,7 +12,7 @@ from knoi.datasets import digits
 from knoi.datasets.digits import DeformedImages
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 from tests.contracts.view_source import SourceCase, ViewSourceContract
-from tests.datasets.test_images import blobs, naive_fields, naive_image
+from tests.datasets.test_digits import blobs, naive_fields, naive_image
 
 
 def test_mnist8m_standin_follows_infimnist(monkeypatch):

@@ -59,13 +59,6 @@ def contract(cases):
     return TestContract
 
 
-class Bomb:
-    """Fails the test when it is unpickled."""
-
-    def __reduce__(self):
-        return (pytest.fail, ("the file was unpickled",))
-
-
 class DamagedFileContract:
     """A damaged file is a clear error; the fixture `write` writes a good one."""
 
@@ -106,10 +99,10 @@ class FlippedByteContract(DamagedFileContract):
         check()
 
 
-def damaged(writers, base=DamagedFileContract):
+def damaged(writers, flipped=False):
     """The contract of damaged files as a class of tests, for functions `write` by their names."""
 
-    class TestDamaged(base):
+    class TestDamaged(FlippedByteContract if flipped else DamagedFileContract):
         @pytest.fixture(params=writers.values(), ids=writers.keys())
         def write(self, request):
             return request.param

@@ -10,15 +10,7 @@ import scipy.sparse
 
 from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, SourceFormatError
-from tests.data.opening import (
-    IMAGES,
-    FlippedByteContract,
-    contract,
-    damaged,
-    error_message,
-    on_disk,
-    read_all,
-)
+from tests.data.opening import IMAGES, contract, damaged, error_message, on_disk, read_all
 
 TABLE = np.random.default_rng(0).normal(size=(11, 4))
 SINGLE = TABLE.astype(np.float32)
@@ -124,7 +116,7 @@ OLDER = {
     "sparse": lambda folder: save_older(folder, {"a": SPARSE}),
 }
 TestContract = contract(CASES)
-TestDamagedOlder = damaged(OLDER, FlippedByteContract)
+TestDamagedOlder = damaged(OLDER, flipped=True)
 TestDamaged73 = damaged({"7.3": lambda folder: save_73(folder, {"a": TABLE})})
 
 

@@ -9,17 +9,7 @@ import scipy.sparse
 from knoi.data.open import open_view
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, SourceFormatError
 from tests.contracts.view_source import SourceCase
-from tests.data.opening import (
-    IMAGES,
-    TABLE,
-    Bomb,
-    FlippedByteContract,
-    contract,
-    damaged,
-    error_message,
-    on_disk,
-    read_all,
-)
+from tests.data.opening import IMAGES, TABLE, contract, damaged, error_message, on_disk, read_all
 
 SPARSE = np.where(np.random.default_rng(1).random(TABLE.shape) < 0.4, TABLE, 0)
 
@@ -87,7 +77,7 @@ WRITERS = {
     **{f"sparse-{kind}": sparse_npz(kind, compressed=False) for kind in ("csr", "csc", "dia")},
 }
 TestContract = contract(CASES)
-TestDamaged = damaged(WRITERS, FlippedByteContract)
+TestDamaged = damaged(WRITERS, flipped=True)
 
 
 def test_npy_and_stored_npz_members_are_mapped(tmp_path):
@@ -113,6 +103,13 @@ def test_a_truncated_npy(tmp_path):
     path = npy(TABLE)(tmp_path)
     path.write_bytes(path.read_bytes()[:-10])
     assert "takes 176 bytes, but the file has 166" in error_message(path, SourceFormatError)
+
+
+class Bomb:
+    """Fails the test when it is unpickled."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("the file was unpickled",))
 
 
 def test_pickled_objects_are_never_unpickled(tmp_path):

@@ -271,6 +271,7 @@ class TestSplitting:
         assert (trained.n_rows, tuned.n_rows) == (300, 100)
         assert sorted(together) == list(range(500))
         assert everything(rest.part(5, 9)) == everything(rest)[5:9]
+        assert rows_of(rest.read(7, 7)) == []
         assert set(rows_of(tested.sample(50, seed=0))) < set(everything(tested))
 
 

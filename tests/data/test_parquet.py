@@ -89,7 +89,7 @@ CASES = {
     "arrow-chunked": in_memory(CHUNKED, TABLE, NAMES),
 }
 TestContract = contract(CASES)
-TestDamaged = damaged({"": lambda folder: write(folder / "view.parquet", columns_of())})
+TestDamaged = damaged({"parquet": lambda folder: write(folder / "view.parquet", columns_of())})
 
 
 def test_reads_in_order_decode_each_row_group_once(tmp_path, monkeypatch):

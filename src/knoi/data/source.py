@@ -356,8 +356,6 @@ class RowRuns:
 
     def select(self, members: "RowRuns") -> "RowRuns":
         """A subset, given as rows of this set, as rows of the table."""
-        if not len(members):
-            return members
         # The runs of `members` are split wherever a run of this set ends inside them.
         run = np.searchsorted(members.starts, self.offsets, side="right") - 1
         inside = (run >= 0) & (self.offsets < members.stops[np.maximum(run, 0)])
