@@ -1,11 +1,13 @@
-"""Errors of estimators: what came, what was expected, what to do."""
+"""Errors of estimators: what came and what was expected."""
+
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA, kernels
+from knoi import KNOI, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -14,32 +16,15 @@ from knoi.exceptions import (
     NonFiniteError,
 )
 from knoi.features import Identity, RandomFourier
-from knoi.features.registry import APPROXIMATIONS
 from knoi.kernels import RBF, Chi2
 from tests.estimators.models import (
     closed_forms,
     each_family,
     every_estimator,
     made,
-    raises_message,
     related_views,
     small_knoi,
     with_value,
-)
-
-INCOMPLETE = (
-    "CCA needs complete rows. Drop the row or impute the value (e.g. sklearn.impute.SimpleImputer) "
-    "before fitting."
-)
-UNBOUNDED = (
-    "CCA needs finite values. Drop the row or clip the value (e.g. numpy.clip) before fitting."
-)
-NEGATIVE = (
-    "view {}: row {}, column 2 has -0.5, but the chi2 kernel compares histograms and needs "
-    "nonnegative values. Pass counts or frequencies, or use another kernel, e.g. 'rbf'."
-)
-COLUMNS = (
-    "{} has {} features, but {} is expecting {} features as input. Pass the columns used in fit."
 )
 
 
@@ -49,103 +34,74 @@ def small(estimator, **params):
 
 class TestData:
     @each_family
-    def test_nan_and_infinity_are_named_by_view_row_and_column(self, two_views, estimator):
+    def test_values_and_shapes_that_no_estimator_takes(self, two_views, estimator):
         X, Y = two_views
-        model = small(estimator)
-        with raises_message(NonFiniteError, f"X has NaN at row 150, column 3: {INCOMPLETE}"):
-            model.fit(with_value(X, 150, 3, np.nan), Y)
-        with raises_message(NonFiniteError, f"Y has -inf at row 0, column 1: {UNBOUNDED}"):
-            model.fit(X, with_value(Y, 0, 1, -np.inf))
-        model.fit(X, Y)
-        with raises_message(NonFiniteError, f"X has NaN at row 199, column 5: {INCOMPLETE}"):
-            model.transform(with_value(X, 199, 5, np.nan))
-        with raises_message(NonFiniteError, f"Y has inf at row 7, column 0: {UNBOUNDED}"):
-            model.transform_y(with_value(Y, 7, 0, np.inf))
+        model, name = small(estimator, n_components=1).fit(X, Y), estimator.__name__
+        for call, views, text in (
+            (model.fit, (with_value(X, 150, 3, np.nan), Y), "X has NaN at row 150, column 3: CCA"),
+            (model.fit, (X, with_value(Y, 0, 1, -np.inf)), "Y has -inf at row 0, column 1: CCA"),
+            (model.transform, (with_value(X, 199, 5, np.nan),), "X has NaN at row 199, column 5"),
+            (model.transform_y, (with_value(Y, 7, 0, np.inf),), "Y has inf at row 7, column 0"),
+            (model.fit, (X, Y[:-1]), "X has 200 rows but Y has 199: the views are paired"),
+            (model.score, (X, Y[:-1]), "X has 200 rows but Y has 199: the views are paired"),
+            (model.fit, (X[:1], Y[:1]), "n_samples=1: CCA needs at least 2 rows"),
+            (model.transform, (X[:, :5],), f"X has 5 features, but {name} is expecting 6 features"),
+            (model.transform_y, (Y[:, :2],), f"Y has 2 features, but {name} is expecting 4"),
+            (model.transform, (X, X), f"Y has 6 features, but {name} is expecting 4"),
+        ):
+            error = NonFiniteError if " at row " in text else InputError
+            with pytest.raises(error, match=f"^{text}"):
+                call(*views)
 
     def test_a_bad_value_in_a_later_chunk_a_file_or_a_frame(self, two_views, tmp_path):
         X, Y = two_views
         frame = pd.DataFrame(with_value(X, 4, 2, np.nan), columns=list("abcdef"))
-        with raises_message(NonFiniteError, f"X has NaN at row 4, column 2 ('c'): {INCOMPLETE}"):
+        with pytest.raises(NonFiniteError, match=r"^X has NaN at row 4, column 2 \('c'\): "):
             LinearCCA().fit(frame, Y)
         X, Y = related_views(3000)
         np.save(tmp_path / "y.npy", with_value(Y, 2777, 2, np.nan))
         model = small(NystromCCA, memory_budget=450_000, kernel=RBF(1.0))
-        with raises_message(NonFiniteError, f"Y has NaN at row 2777, column 2: {INCOMPLETE}"):
+        with pytest.raises(NonFiniteError, match=r"^Y has NaN at row 2777, column 2: "):
             model.fit(X, tmp_path / "y.npy")
-
-    @each_family
-    def test_rows_without_a_partner(self, two_views, estimator):
-        X, Y = two_views
-        model = small(estimator).fit(X, Y)
-        text = (
-            "X has 200 rows but Y has 199: the views are paired row by row. Drop the unpaired rows."
-        )
-        for call in (model.fit, model.score):
-            with raises_message(InputError, text):
-                call(X, Y[:-1])
 
     @pytest.mark.parametrize("estimator", [KernelCCA, NystromCCA])
     def test_negative_values_with_a_kernel_for_histograms(self, two_views, estimator):
         X, Y = (np.abs(view) for view in two_views)
         model = small(estimator, kernel=("rbf", "chi2"))
-        with raises_message(InputError, NEGATIVE.format("Y", 111)):
+        with pytest.raises(InputError, match=r"view Y: row 111, column 2 has -0\.5, but the"):
             model.fit(X, with_value(Y, 111, 2, -0.5))
         model.set_params(kernel=Chi2(1.0)).fit(X, Y)
-        with raises_message(InputError, NEGATIVE.format("X", 17)):
+        with pytest.raises(InputError, match=r"view X: row 17, column 2 has -0\.5, but the"):
             model.transform(with_value(X, 17, 2, -0.5))
 
     @pytest.mark.parametrize("estimator", [NystromCCA, KNOI])
     def test_a_later_piece_outside_the_domain_of_the_kernel(self, estimator):
         X, Y = (np.abs(view) for view in related_views(2500))
         model = small(estimator, kernel=Chi2(1.0)).partial_fit(X, Y)
-        with raises_message(InputError, NEGATIVE.format("Y", 2000)):
+        with pytest.raises(InputError, match=r"view Y: row 2000, column 2 has -0.5"):
             model.partial_fit(X, with_value(Y, 2000, 2, -0.5))
 
     @pytest.mark.parametrize(
         ("scale", "dtype", "problem"),
         [
-            (1e200, "float64", "large that their squares overflow float64 (feature 0). Divide"),
-            (1e30, "float32", "large that their squares overflow float32 (feature 0). Divide"),
-            (1e-170, "float64", "small that their squares vanish in float64. Multiply"),
-            (1e-23, "float32", "small that their squares vanish in float32. Multiply"),
+            (1e200, "float64", "large that their squares overflow float64"),
+            (1e30, "float32", "large that their squares overflow float32"),
+            (1e-170, "float64", "small that their squares vanish in float64"),
+            (1e-23, "float32", "small that their squares vanish in float32"),
         ],
     )
     def test_numbers_whose_squares_overflow_or_vanish(self, two_views, scale, dtype, problem):
         X, Y = (view.astype(dtype) for view in two_views)
-        text = (
-            f"view X holds numbers so {problem} X by a constant: a change of units changes no "
-            "correlation."
-        )
-        with raises_message(InputError, text):
+        with pytest.raises(InputError, match=f"^view X holds numbers so {problem}"):
             LinearCCA().fit(X * X.dtype.type(scale), Y)
 
-    @pytest.mark.parametrize("n", [200, 5000])
-    def test_a_view_that_does_not_vary(self, n):
-        X, Y = related_views(n)
-        rows = "all its rows" if n == 200 else "all 4000 sampled rows"
-        text = f"view Y does not vary: {rows} are the same. Check the data of Y."
-        with raises_message(InputError, text):
+    def test_sampled_rows_that_do_not_vary(self):
+        X, Y = related_views(5000)
+        with pytest.raises(InputError, match="view Y does not vary: all 4000 sampled rows are"):
             small_knoi(width=1.0).fit(X, np.full_like(Y, 3.3))
-
-    @each_family
-    def test_one_row_is_too_few(self, two_views, estimator):
-        X, Y = two_views
-        with raises_message(InputError, "n_samples=1: CCA needs at least 2 rows. Pass more rows."):
-            small(estimator, n_components=1).fit(X[:1], Y[:1])
 
 
 class TestFittedModels:
-    @each_family
-    def test_other_columns_than_in_fit(self, two_views, estimator):
-        X, Y = two_views
-        model, name = small(estimator).fit(X, Y), estimator.__name__
-        with raises_message(InputError, COLUMNS.format("X", 5, name, 6)):
-            model.transform(X[:, :5])
-        with raises_message(InputError, COLUMNS.format("Y", 2, name, 4)):
-            model.transform_y(Y[:, :2])
-        with raises_message(InputError, COLUMNS.format("Y", 6, name, 4)):
-            model.transform(X, X)
-
     @every_estimator
     def test_not_fitted(self, two_views, estimator, tmp_path):
         model, (X, Y) = small(estimator), two_views
@@ -191,7 +147,7 @@ class TestFittedModels:
         model.partial_fit(X[:100], Y[:100])
         with pytest.raises(NonFiniteError):  # after the first chunks of the piece were added
             model.partial_fit(with_value(X, 199, 0, np.nan), Y)
-        with raises_message(InputError, COLUMNS.format("Y", 3, estimator.__name__, 4)):
+        with pytest.raises(InputError, match=r"Y has 3 features, but .* is expecting 4"):
             model.partial_fit(X, Y[:, :3])
         model.partial_fit(X[100:], Y[100:])
         straight = small(estimator, **params).partial_fit(X[:100], Y[:100])
@@ -200,147 +156,86 @@ class TestFittedModels:
         assert model.n_features_y_ == 4
 
 
-def a_map(n_cols, rank=30):
-    return RandomFourier.fit(np.eye(n_cols), RBF(1.0), rank, 0, 0)
-
-
-MAPS = ", ".join(map(repr, ("auto", "nystrom", *APPROXIMATIONS)))
-NOT_STATIONARY = (
-    "view Y: random Fourier features need the kernel 'rbf', 'laplacian', 'cauchy' or 'matern', not "
-    "'linear'. Change the kernel, or use a Nystrom approximation, which takes any kernel."
-)
-WIDTH = "wanted a positive, finite number, 'median', or a pair of these (one for X, one for Y)."
-CALLBACKS = (
-    "wanted a list of callables (state, result) -> state, as described by knoi.callbacks.Callback."
-)
+FOURIER_X = RandomFourier.fit(np.eye(5), RBF(1.0), 30, 0, 0), "fourier"
+FEW_FEATURES = "fourier", Identity(4)
+MIXED = "rbf", "linear"
+NOT_STATIONARY = "view Y: random Fourier features need the kernel 'rbf', 'laplacian', 'cauchy'"
 
 OUT_OF_RANGE = [
-    (LinearCCA(0), "n_components=0: wanted a whole number >= 1."),
-    (
-        LinearCCA(5),
-        "n_components=5 but Y has n_features=4: linear CCA has no more components than columns. "
-        "Set n_components to at most 4.",
-    ),
-    (
-        small_knoi(kernel="linear").set_params(n_components=5),
-        "n_components=5 but Y has n_features=4: linear CCA has no more components than columns. "
-        "Set n_components to at most 4.",
-    ),
-    (
-        KernelCCA(200),
-        "n_components=200 with n_samples=200: CCA needs more rows than components. Pass more rows, "
-        "or set n_components to at most 199.",
-    ),
-    (
-        FourierCCA(5, rank=4),
-        "rank=4 is below n_components=5: features of that rank hold no more components. Raise rank "
-        "(a few thousand is usual) or lower n_components.",
-    ),
-    (NystromCCA(width=0), f"width=0: {WIDTH}"),
+    (LinearCCA(0), "n_components=0: wanted a whole number >= 1"),
+    (LinearCCA(5), "n_components=5 but Y has n_features=4: linear CCA has no more components"),
+    (KNOI(5, kernel="linear"), "n_components=5 but Y has n_features=4: linear CCA has no more"),
+    (KernelCCA(200), "n_components=200 with n_samples=200: CCA needs more rows"),
+    (FourierCCA(5, rank=4), "rank=4 is below n_components=5"),
+    (NystromCCA(width=0), "width=0: wanted a positive, finite number, 'median', or a pair"),
     (
         FourierCCA(approximation="hadamard", paired=True),
-        "paired=True with approximation='hadamard': it is for 'fourier'. Leave it out; "
-        "'orthogonal', 'qmc' and 'hadamard' are paired anyway.",
+        "paired=True with approximation=",
     ),
-    (
-        LinearCCA(memory_budget="much"),
-        "memory_budget='much' is not a size: wanted None, a number of bytes > 0, or a string such "
-        "as '500MB' or '4GiB'.",
-    ),
-    (
-        LinearCCA(memory_budget=-1),
-        "memory_budget=-1 is not a size: wanted None, a number of bytes > 0, or a string such as "
-        "'500MB' or '4GiB'.",
-    ),
-    (
-        LinearCCA(n_jobs=0),
-        "n_jobs=0: wanted None (all cores), a number of threads, or -1 for all cores.",
-    ),
-    (LinearCCA(reg=-1), "reg=-1: wanted a finite number >= 0."),
-    (DoublyStochasticCCA(reg=-1), "reg=-1: wanted a finite number >= 0."),
-    (DoublyStochasticCCA(feature_block=0), "feature_block=0: wanted a whole number >= 1."),
-    (DoublyStochasticCCA(learning_rate=0.0), "learning_rate=0.0: wanted a finite number > 0."),
-    (DoublyStochasticCCA(decay=-1.0), "decay=-1.0: wanted a number > 0."),
-    (
-        small_knoi(batch_size=201),
-        "batch_size=201 but there are 200 rows to train on. Set batch_size to at most 200, or "
-        "leave it None.",
-    ),
-    (
-        small_knoi(batch_size=2),
-        "batch_size=2 with n_components=2: a minibatch needs more rows than components to estimate "
-        "their covariance. Set batch_size to at least 20, or leave it None.",
-    ),
-    (small_knoi(batch_size=0), "batch_size=0: wanted a whole number >= 1."),
-    (
-        small_knoi(approximation="chance"),
-        f"approximation='chance': wanted one of {MAPS}, or a fitted feature map.",
-    ),
-    (
-        small_knoi(approximation=("fourier", 3)),
-        f"approximation=3: wanted one of {MAPS}, or a fitted feature map.",
-    ),
-    (
-        small_knoi(approximation=(a_map(5), "fourier")),
-        "the feature map of X takes 5 columns but X has 6. Pass a map fitted on the columns of the "
-        "data.",
-    ),
-    (
-        small_knoi(approximation=("fourier", Identity(4))).set_params(n_components=5),
-        "the feature map of Y has rank 4, below n_components=5. Pass a map of higher rank, or "
-        "lower n_components.",
-    ),
-    (
-        small_knoi(precondition="full"),
-        "precondition='full': wanted one of 'auto', 'columns', 'low_rank', None.",
-    ),
+    (LinearCCA(memory_budget="much"), "memory_budget='much' is not a size: wanted None, a number"),
+    (LinearCCA(memory_budget=-1), "memory_budget=-1 is not a size: wanted None, a number of bytes"),
+    (LinearCCA(n_jobs=0), "n_jobs=0: wanted None (all cores), a number of threads, or -1"),
+    (LinearCCA(reg=-1), "reg=-1: wanted a finite number >= 0"),
+    (DoublyStochasticCCA(reg=-1), "reg=-1: wanted a finite number >= 0"),
+    (DoublyStochasticCCA(feature_block=0), "feature_block=0: wanted a whole number >= 1"),
+    (DoublyStochasticCCA(learning_rate=0.0), "learning_rate=0.0: wanted a finite number > 0"),
+    (DoublyStochasticCCA(decay=-1.0), "decay=-1.0: wanted a number > 0"),
+    (small_knoi(batch_size=201), "batch_size=201 but there are 200 rows to train on"),
+    (small_knoi(batch_size=2), "batch_size=2 with n_components=2: a minibatch needs more rows"),
+    (small_knoi(batch_size=0), "batch_size=0: wanted a whole number >= 1"),
+    (small_knoi(approximation="chance"), "approximation='chance': wanted one of 'auto', 'nystrom'"),
+    (small_knoi(approximation=("fourier", 3)), "approximation=3: wanted one of 'auto', 'nystrom'"),
+    (small_knoi(approximation=FOURIER_X), "the feature map of X takes 5 columns but X has 6"),
+    (KNOI(5, approximation=FEW_FEATURES), "feature map of Y has rank 4, below n_components=5"),
+    (small_knoi(precondition="full"), "precondition='full': wanted one of 'auto', 'columns'"),
     (
         small_knoi(precondition="columns", approximation="fourier"),
-        "precondition='columns' with approximation='fourier': it is for kernel columns. Set "
-        "approximation='nystrom', or precondition='low_rank', which takes any features.",
+        "precondition='columns' with approximation='fourier': it is for kernel columns",
     ),
     (
         small_knoi(landmarks="dpp", approximation="nystrom"),
-        "landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmeans', "
-        "'kmeans++', 'pivoted_cholesky', 'randomly_pivoted_cholesky', 'leverage'.",
+        "landmarks='dpp' is not a way to",
     ),
-    (small_knoi(momentum=1), "momentum=1: wanted a number from 0 to below 1."),
-    (small_knoi(time_constant=1.0), "time_constant=1.0: wanted a number from 0 to below 1."),
-    (small_knoi(held_out=-0.1), "held_out=-0.1: wanted a number from 0 to below 1."),
-    (small_knoi(learning_rate=0), "learning_rate=0: wanted a finite number > 0."),
-    (small_knoi(lr_decay=0.0), "lr_decay=0.0: wanted a number > 0."),
-    (small_knoi(weight_decay=-1e-7), "weight_decay=-1e-07: wanted a finite number >= 0."),
-    (small_knoi(extra_directions=-1), "extra_directions=-1: wanted a whole number >= 0."),
-    (small_knoi(epochs=0), "epochs=0: wanted a whole number >= 1."),
-    (small_knoi(max_time=0), "max_time=0: wanted a finite number > 0."),
-    (small_knoi(tol=-1), "tol=-1: wanted a finite number >= 0."),
-    (small_knoi(checkpoint_seconds=0), "checkpoint_seconds=0: wanted a finite number > 0."),
+    (small_knoi(momentum=1), "momentum=1: wanted a number from 0 to below 1"),
+    (small_knoi(time_constant=1.0), "time_constant=1.0: wanted a number from 0 to below 1"),
+    (small_knoi(held_out=-0.1), "held_out=-0.1: wanted a number from 0 to below 1"),
+    (small_knoi(learning_rate=0), "learning_rate=0: wanted a finite number > 0"),
+    (small_knoi(lr_decay=0.0), "lr_decay=0.0: wanted a number > 0"),
+    (small_knoi(weight_decay=-1e-7), "weight_decay=-1e-07: wanted a finite number >= 0"),
+    (small_knoi(extra_directions=-1), "extra_directions=-1: wanted a whole number >= 0"),
+    (small_knoi(epochs=0), "epochs=0: wanted a whole number >= 1"),
+    (small_knoi(max_time=0), "max_time=0: wanted a finite number > 0"),
+    (small_knoi(tol=-1), "tol=-1: wanted a finite number >= 0"),
+    (small_knoi(checkpoint_seconds=0), "checkpoint_seconds=0: wanted a finite number > 0"),
 ]
 WRONG_TYPE = [
-    (NystromCCA(rank=4.0), "rank=4.0: wanted a whole number >= 1."),
-    (KernelCCA(width="foo"), f"width='foo': {WIDTH}"),
+    (NystromCCA(rank=4.0), "rank=4.0: wanted a whole number >= 1"),
+    (KernelCCA(width="foo"), "width='foo': wanted a positive, finite number, 'median', or a pair"),
+    (NystromCCA(kernel=RBF), "kernel is the class RBF: wanted a name or a kernel object"),
+    (FourierCCA(kernel=MIXED), NOT_STATIONARY),
+    (FourierCCA(kernel=MIXED, paired=True), NOT_STATIONARY),
+    (DoublyStochasticCCA(kernel=MIXED), NOT_STATIONARY),
+    (FourierCCA(random_state=-1), "random_state=-1: wanted None, an integer >= 0, a numpy Random"),
+    (FourierCCA(paired="no"), "paired='no': wanted True or False"),
+    (small_knoi(approximation=RandomFourier), "approximation=RandomFourier is a class: wanted a"),
+    (small_knoi(average=1), "average=1: wanted True or False"),
+    (small_knoi(callbacks=print), f"callbacks={print!r}: wanted a list of callables"),
+    (small_knoi(callbacks=[None]), "callbacks=[None]: wanted a list of callables"),
+]
+LITTLE_MEMORY = [
+    (KernelCCA(memory_budget="1MiB"), "200 rows needs about 2.5 MiB but memory_budget is 1.0 MiB"),
+    # Before anything is allocated: there would be three scatter matrices of 75 GiB.
     (
-        NystromCCA(kernel=RBF),
-        "kernel is the class RBF: wanted a name or a kernel object. Pass one of "
-        f"{', '.join(map(repr, sorted(kernels.KERNELS)))}, or an instance such as RBF(width=1.0).",
+        FourierCCA(rank=100_000, memory_budget="1GiB"),
+        "with 100000 features per view needs at",
     ),
-    (FourierCCA(kernel=("rbf", "linear")), NOT_STATIONARY),
-    (FourierCCA(kernel=("rbf", "linear"), paired=True), NOT_STATIONARY),
-    (DoublyStochasticCCA(kernel=("rbf", "linear")), NOT_STATIONARY),
-    (
-        FourierCCA(random_state=-1),
-        "random_state=-1: wanted None, an integer >= 0, a numpy RandomState or a numpy Generator. "
-        "Pass an integer for reproducible results.",
+    *(
+        (
+            estimator(2, rank=30, batch_size=60, memory_budget="20KiB"),
+            f"{estimator.__name__} with rank 30 and minibatches of 60 rows needs about",
+        )
+        for estimator in (KNOI, DoublyStochasticCCA)
     ),
-    (FourierCCA(paired="no"), "paired='no': wanted True or False."),
-    (
-        small_knoi(approximation=RandomFourier),
-        "approximation=RandomFourier is a class: wanted a fitted map, e.g. RandomFourier.fit(...), "
-        f"or a name: {MAPS}.",
-    ),
-    (small_knoi(average=1), "average=1: wanted True or False."),
-    (small_knoi(callbacks=print), f"callbacks={print!r}: {CALLBACKS}"),
-    (small_knoi(callbacks=[None]), f"callbacks=[None]: {CALLBACKS}"),
 ]
 
 
@@ -350,11 +245,12 @@ class TestParameters:
         [
             *((*case, InputError) for case in OUT_OF_RANGE),
             *((*case, InputTypeError) for case in WRONG_TYPE),
+            *((*case, MemoryBudgetError) for case in LITTLE_MEMORY),
         ],
         ids=lambda value: repr(value)[:40],
     )
     def test_they_are_checked_by_fit(self, two_views, model, text, error):
-        with raises_message(error, text):
+        with pytest.raises(error, match=re.escape(text)):
             model.fit(*two_views)
 
     def test_errors_that_need_no_data_come_before_any_work(self, monkeypatch):
@@ -368,67 +264,23 @@ class TestParameters:
                 small_knoi(**{name: value}).fit(*related_views(200))
 
     def test_resume_without_a_directory(self):
-        text = (
-            "resume=True but checkpoint=None: there is nothing to resume from. Set checkpoint to "
-            "the directory of the run."
-        )
         model = small_knoi()
-        with raises_message(InputError, text):
+        with pytest.raises(InputError, match=r"^resume=True but checkpoint=None: there is nothing"):
             model.fit(*related_views(200), resume=True)
         assert vars(model) == vars(small_knoi())
 
     @pytest.mark.parametrize(
         ("held_out", "text"),
         [
-            (
-                0.01,
-                "held_out=0.01 of 1000 rows is 10 rows: evaluating a fit needs at least 50. Raise "
-                "held_out, or set it to 0.",
-            ),
-            (
-                0.999,
-                "held_out=0.999 leaves 1 of 1000 rows to train on: CCA needs more rows than "
-                "n_components=2. Lower held_out.",
-            ),
+            (0.01, "held_out=0.01 of 1000 rows is 10 rows: evaluating a fit needs at least 50"),
+            (0.999, "held_out=0.999 leaves 1 of 1000 rows to train on: CCA needs more rows"),
         ],
     )
     def test_too_few_rows_to_hold_out_or_to_train_on(self, held_out, text):
-        with raises_message(InputError, text):
+        with pytest.raises(InputError, match=text):
             small_knoi(held_out=held_out, batch_size=None).fit(*related_views(1000))
 
     @each_family
     def test_a_device_that_does_not_exist(self, two_views, estimator):
         with pytest.raises(InputError, match=r"^device='cuda:99' .*NumPy"):
             small(estimator, device="cuda:99").fit(*two_views)
-
-
-BUDGETS = [
-    (
-        KernelCCA(memory_budget="1MiB"),
-        r"exact kernel CCA on 200 rows needs about 2\.5 MiB but memory_budget is 1\.0 MiB\. Use "
-        r"NystromCCA or FourierCCA, which do not form N x N matrices, or fit on fewer rows\.",
-    ),
-    (
-        # Before anything is allocated: there would be three scatter matrices of 75 GiB.
-        FourierCCA(rank=100_000, memory_budget="1GiB", random_state=0),
-        r"the closed form with 100000 features per view needs at least [\d.]+ GiB but "
-        r"memory_budget is 1\.0 GiB\. Lower rank or raise memory_budget\.",
-    ),
-    *(
-        (
-            estimator(2, rank=30, batch_size=60, memory_budget="20KiB"),
-            rf"{estimator.__name__} with rank 30 and minibatches of 60 rows needs about "
-            r"[\d.]+ [KM]iB but memory_budget is [\d.]+ KiB\. Lower rank or batch_size, or raise "
-            r"memory_budget\.",
-        )
-        for estimator in (KNOI, DoublyStochasticCCA)
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"), BUDGETS, ids=[type(model).__name__ for model, _ in BUDGETS]
-)
-def test_a_budget_too_small(two_views, model, expected):
-    with pytest.raises(MemoryBudgetError, match=f"^{expected}$"):
-        model.fit(*two_views)
