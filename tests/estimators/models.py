@@ -1,6 +1,5 @@
-"""Small models and views for tests, comparisons of models, and checks of whole messages."""
+"""Small models and views for tests, and comparisons of models."""
 
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -92,8 +91,3 @@ def with_value(view, row, column, value):
     changed = view.copy()
     changed[row, column] = value
     return changed
-
-
-def raises_message(error, text):
-    """`pytest.raises` with the whole message."""
-    return pytest.raises(error, match=f"^{re.escape(text)}$")

@@ -18,7 +18,6 @@ from tests.estimators.models import (
     closed_forms,
     every_estimator,
     every_solver,
-    raises_message,
     related_views,
     small,
     small_knoi,
@@ -115,12 +114,8 @@ class TestSolvingAgain:
         assert_same_model(model.solve(), stepwise, X, Y, 1e-12)
 
     def test_solve_needs_partial_fit(self, two_views):
-        text = (
-            "This LinearCCA has no moments to solve for: only partial_fit keeps them. Call "
-            "partial_fit(X, Y, solve=False) first."
-        )
         for model in (LinearCCA(), LinearCCA().fit(*two_views)):
-            with raises_message(NotFittedError, text):
+            with pytest.raises(NotFittedError, match="has no moments to solve for: only"):
                 model.solve()
 
     def test_a_failure_changes_nothing_and_predict_needs_the_rows(self, two_views):

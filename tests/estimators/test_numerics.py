@@ -10,7 +10,6 @@ from tests.estimators.models import (
     assert_same_model,
     assert_same_up_to_sign,
     every_estimator,
-    raises_message,
     small,
 )
 
@@ -126,19 +125,14 @@ class TestDegenerateViews:
         X, Y = (np.repeat(view[:4], 50, axis=0) for view in two_views)
         params = {"kernel": RBF(3.0), "reg": 0.0, "paired": True}
         model = small(estimator, n_components=4, **params)
-        text = (
-            "n_components=4 but view X varies in only 3 independent directions (constant and "
-            "duplicated columns do not count). Set n_components to at most 3."
-        )
-        with raises_message(InputError, text):
+        with pytest.raises(InputError, match="n_components=4 but view X varies in only 3 "):
             model.fit(X, Y)
 
     @every_estimator
     def test_a_view_that_does_not_vary(self, two_views, estimator):
         X, Y = two_views
         model = small(estimator, n_components=1, kernel=RBF(1.0))
-        expected = r"^view Y does not vary: all its rows are the same\. Check the data of Y\.$"
-        with pytest.raises(InputError, match=expected):
+        with pytest.raises(InputError, match="view Y does not vary: all its rows are the same"):
             model.fit(X, np.full_like(Y, 3.3))
 
     @pytest.mark.parametrize(("device", "dtype"), [(None, np.float64), ("cpu", np.float32)])

@@ -18,7 +18,7 @@ from knoi.exceptions import InputError, InSampleWarning, NotKeptError
 from knoi.metrics import component_correlations, permutation_test, redundancy
 from knoi.persistence import read_model, write_model
 from tests.estimators import models
-from tests.estimators.models import every_estimator, raises_message, reloaded
+from tests.estimators.models import every_estimator, reloaded
 
 small = partial(models.small, n_components=2, rank=40)
 
@@ -105,13 +105,8 @@ def test_a_file_from_before_loads_and_says_what_it_lacks(two_views, tmp_path):
     write_model(tmp_path / "old.knoi", header, tensors)
     old = knoi.load(tmp_path / "old.knoi")
     np.testing.assert_array_equal(old.transform(X), model.transform(X))
-    message = (
-        "This LinearCCA was saved, or learned by partial_fit or solve, without relating its "
-        "variates to the columns of the views, which predict, inverse_transform and loadings need. "
-        "Fit it again with fit."
-    )
     for one in (old, reloaded(old, tmp_path)):
-        with raises_message(NotKeptError, message):
+        with pytest.raises(NotKeptError, match="without relating its variates to the columns"):
             one.predict(X)
     found = [hasattr(one, "x_loadings_") for one in (old, model, LinearCCA())]
     assert found == [False, True, False]
@@ -165,11 +160,6 @@ def test_a_view_too_wide_is_left_out_and_said_so(two_views, monkeypatch, tmp_pat
     X, Y = two_views
     monkeypatch.setattr(structure, "MAX_NUMBERS", 10)
     model = LinearCCA(2).fit(X, Y)
-    message = (
-        "X is too wide to be predicted or to have loadings: its columns times the components "
-        "exceed the 10 numbers that are kept. Lower n_components, pass fewer columns, or regress "
-        "the columns you need on the output of transform."
-    )
     Zx = model.transform(X)
     for one in (model, reloaded(model, tmp_path)):
         np.testing.assert_allclose(one.predict(X), least_squares(Zx, Y))
@@ -179,7 +169,7 @@ def test_a_view_too_wide_is_left_out_and_said_so(two_views, monkeypatch, tmp_pat
             lambda one=one: one.x_loadings_,
             lambda one=one: one.redundancy(X, Y),
         ):
-            with raises_message(NotKeptError, message):
+            with pytest.raises(NotKeptError, match=r"X is too wide .* exceed the 10 numbers"):
                 call()
         np.testing.assert_allclose(one.y_cross_loadings_, correlations(Y, Zx))
 
@@ -190,9 +180,7 @@ def test_too_small_a_memory_budget_costs_predictions_not_the_fit(two_views, monk
     model = LinearCCA(2).fit(X, Y)
     for one in (model, reloaded(model, tmp_path)):
         assert one.score(X, Y) > 1.5
-        with pytest.raises(
-            NotKeptError, match=r"was fitted within a memory_budget too small .* larger memory_bu"
-        ):
+        with pytest.raises(NotKeptError, match="fitted within a memory_budget too small"):
             one.predict(X)
 
 
@@ -212,11 +200,7 @@ def test_wrong_shapes_are_explained(two_views):
     X, Y = two_views
     model = LinearCCA(2).fit(X, Y)
     for call, views, text in (
-        (
-            model.inverse_transform,
-            (X[:, :3],),
-            r"Zx has 3 columns, but LinearCCA has 2 components\. Pass the output of transform\.$",
-        ),
+        (model.inverse_transform, (X[:, :3],), "Zx has 3 columns, but LinearCCA has 2 components"),
         (model.predict, (Y,), "X has 4 features, but LinearCCA is expecting 6"),
         (model.permutation_test, (X, Y[:199]), "X has 200 rows but Y has 199"),
         (model.redundancy, (X, Y[:199]), "X has 200 rows but Y has 199"),
@@ -246,12 +230,7 @@ class TestInSampleWarning:
         with pytest.warns(InSampleWarning) as caught:
             model = LinearCCA(2).fit(X, Y)
         assert caught[0].filename == __file__
-        assert str(caught[0].message) == (
-            "LinearCCA: the 2 correlations found are at least 0.999, but would be for any two "
-            "views, related or not: X varies in 15 directions and Y in 12, together more than the "
-            "25 rows can separate. correlations_ is meaningless here. Use score or "
-            "permutation_test on rows not used in fit; pass more rows, or raise reg."
-        )
+        assert "the 2 correlations found are at least 0.999" in str(caught[0].message)
         np.testing.assert_allclose(model.correlations_, 1.0)
         assert model.score(*self.noise(2000, 15, 12, seed=1)) < 0.2
 
