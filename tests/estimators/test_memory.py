@@ -17,7 +17,6 @@ from knoi.arrays.backend import numpy_backend
 from knoi.engine import Serial
 from knoi.estimators import training
 from knoi.estimators.setup import Request, Sizes, make_plan
-from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
 from knoi.solvers import acceleration
@@ -120,11 +119,7 @@ class TestPlan:
         many = make_plan(request(100_000), sizes(10**6, 3 * GIB), 0)
         assert many.approximation == ("hadamard", "hadamard")
         assert caplog.messages[0].startswith("view X: approximation='nystrom', because kernel ")
-        assert caplog.messages[2] == (
-            "view X: approximation='hadamard', because the 100000 x 100000 matrix of kernel "
-            "columns would not fit 614.4 MiB; with 392 columns, frequencies from Hadamard "
-            "transforms cost a fraction of dense ones and have less error."
-        )
+        assert "the 100000 x 100000 matrix of kernel columns would not fit" in caplog.messages[2]
         assert many.precondition == ("low_rank", "low_rank")
         assert many.batch_size == 2500
         roomy = make_plan(request(100_000), sizes(10**6, 1000 * GIB), 0)
@@ -152,10 +147,6 @@ class TestPlan:
         ]
         assert windows == sorted(set(windows))
         assert all(w < b * GIB for w, b in zip(windows, (2, 4, 8), strict=True))
-
-    def test_a_budget_too_small_is_an_error(self):
-        with pytest.raises(MemoryBudgetError, match=r"^KNOI with rank 100000 and minibatches of"):
-            make_plan(request(100_000), sizes(10**6, GIB), 0)
 
     def test_a_plan_is_restored_from_plain_values(self):
         plan = make_plan(request(100_000), sizes(10**6, 3 * GIB), 7)

@@ -131,18 +131,6 @@ def test_memory_stays_within_the_block():
     assert 8 * n * n > 50 * (block_bytes + few_vectors)  # the full matrix would not pass
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_top_matches_equal_a_full_sort(similarity):
-    Q, _ = embeddings(n=40, seed=1)
-    _, G = embeddings(n=170, seed=2)
-    S = naive_similarity(Q, G, similarity)
-    expected = np.argsort(-S, axis=1, kind="stable")[:, :9]
-    for block_bytes in (30_000, 64 * 2**20):
-        indices, near = top_matches(Q, G, 9, similarity=similarity, block_bytes=block_bytes)
-        np.testing.assert_array_equal(indices, expected)
-        np.testing.assert_allclose(near, np.take_along_axis(S, expected, axis=1), atol=1e-12)
-
-
 def test_top_matches_orders_ties_by_index():
     gallery = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]])
     indices, similarities = top_matches([[2.0, 0.0]], gallery, 4)

@@ -4,18 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from knoi.arrays.backend import numpy_backend
 from knoi.arrays.random import View
 from knoi.engine import Serial
 from knoi.exceptions import InputError
-from knoi.features import Identity, KernelColumns, RandomFourier
+from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
 from knoi.solvers.dsgd import DecayingStepSize, DSGDUpdate, aligned, couple_scores
 from knoi.solvers.loop import LR_CUT
-from knoi.solvers.noi import MinibatchFeatures
 from tests.oracles.cca import inverse_root, linear_cca
 from tests.oracles.dsgd import dsgd
 from tests.solvers.steps import (
@@ -160,36 +158,3 @@ def test_weights_that_outgrow_the_constraint_do_not_become_the_last_good_ones(ma
     assert grown.last_good is weights.last_good
     same, _ = rule.step(replace(weights, x=begun.x, y=begun.y), *minibatches[0])
     assert same.last_good is not weights.last_good
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_the_gradient_of_a_block_is_that_part_of_the_whole(keep, engine, two_views, monkeypatch):
-    monkeypatch.setattr(noi, "TILE_COLUMNS", 4)
-    X, _ = two_views
-    sparse = scipy.sparse.csr_array(X * (X > 0.5))
-    R = np.random.default_rng(0).standard_normal((200, 2))
-    for rows, features in (
-        (X, RandomFourier.fit(X, RBF(3.0), 30, 0, View.X)),
-        (X, Identity(6)),
-        (sparse, Identity(6)),
-    ):
-        work = MinibatchFeatures(features, 200, numpy_backend(), keep=keep)
-        work.load(rows)
-        work.project(np.zeros((features.rank, 2)), engine)
-        whole = work.gradient(R, engine)
-        for within in (slice(0, 5), slice(1, 6), slice(0, features.rank)):
-            part = work.gradient(R, engine, within=within)
-            np.testing.assert_allclose(part, whole[within], rtol=1e-12)
-
-
-def test_the_step_is_half_as_long_after_decay_steps():
-    sizes = DecayingStepSize(0.6, 50.0)
-    assert [sizes(t) for t in (0, 50, 100)] == pytest.approx([0.6, 0.3, 0.2])
-    assert DecayingStepSize(0.6, np.inf)(10**9) == 0.6
-
-
-def test_the_penalty_is_the_ridge_of_the_scores(maps):
-    rule = make_rule(maps, ridge=(0.5, 0.0))
-    U = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_allclose(rule.penalty(0, U), 0.5 * U.T @ U)
-    assert rule.penalty(1, U) is None

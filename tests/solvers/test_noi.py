@@ -15,7 +15,7 @@ from knoi.features import Identity, KernelColumns, RandomFourier
 from knoi.kernels import RBF
 from knoi.solvers import noi
 from knoi.solvers.loop import RunningStats
-from knoi.solvers.noi import MinibatchFeatures, StepSize, couple, inverse_root
+from knoi.solvers.noi import MinibatchFeatures, StepSize, couple
 from tests.oracles.cca import linear_cca
 from tests.oracles.knoi import knoi
 from tests.solvers.steps import BATCH, initial_state, knoi_rule, random_weights, take_steps
@@ -118,15 +118,6 @@ def test_directions_that_do_not_vary_are_left_out(
     assert results[0].correlation <= most + 1e-12
 
 
-def test_inverse_root_is_that_of_the_directions_that_vary():
-    rng = np.random.default_rng(3)
-    A = rng.standard_normal((5, 3))
-    S = A @ A.T  # rank 3 of 5
-    root = inverse_root(S)
-    np.testing.assert_allclose(root @ root, np.linalg.pinv(S, hermitian=True), rtol=1e-6, atol=1e-9)
-    np.testing.assert_array_equal(inverse_root(np.zeros((2, 2))), np.zeros((2, 2)))
-
-
 @pytest.mark.parametrize(
     ("kind", "rho", "n_jobs"), [("kernel", 0.0, 2), ("kernel", 0.5, 1), ("linear", 0.5, 2)]
 )
@@ -137,20 +128,9 @@ def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
         maps = RandomFourier.fit(X, RBF(3.0), 30, seed, View.X), KernelColumns(RBF(3.0), Y[:25])
     else:
         maps = Identity(6), Identity(4)
-    model = KNOI(
-        2,
-        approximation=maps,
-        precondition=None,
-        learning_rate=0.05,
-        momentum=0.5,
-        weight_decay=1e-3,
-        time_constant=rho,
-        batch_size=60,
-        epochs=3,
-        held_out=0,
-        random_state=seed,
-        n_jobs=n_jobs,
-    ).fit(X, Y)
+    steps = {"learning_rate": 0.05, "momentum": 0.5, "weight_decay": 1e-3, "time_constant": rho}
+    steps |= {"precondition": None, "batch_size": 60, "epochs": 3, "held_out": 0}
+    model = KNOI(2, approximation=maps, random_state=seed, n_jobs=n_jobs, **steps).fit(X, Y)
     assert not any(model.history_["rolled_back"])
     assert model.n_samples_seen_ == 3 * 4 * 60
 
@@ -166,19 +146,10 @@ def test_the_estimator_runs_algorithm_1(kind, rho, n_jobs, two_views):
     A, B, correlations = linear_cca(P, Q, 2)
 
     np.testing.assert_allclose(model.correlations_, correlations, rtol=1e-9)
-    for found, scores, weights in (
-        (model.transform(X), P, A),
-        (model.transform_y(Y), Q, B),
-    ):
+    for found, scores, weights in ((model.transform(X), P, A), (model.transform_y(Y), Q, B)):
         want = (scores - scores.mean(0)) @ weights
         want *= np.sign(np.sum(want * found, axis=0))
         assert_close(found, want, 1e-7)
-
-
-def test_step_sizes_are_constant_or_decay():
-    assert [StepSize(0.5, None)(t) for t in (0, 10**6)] == [0.5, 0.5]
-    assert [StepSize(0.5, 3.0)(t) for t in (0, 5, 6, 29)] == [0.5, 0.5, 3 / 7, 0.1]
-    assert StepSize(0.5, np.inf)(10**6) == 0.5
 
 
 def test_each_view_has_its_own_step_size(maps, minibatches):
