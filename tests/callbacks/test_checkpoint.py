@@ -1,7 +1,6 @@
 """Checkpoints: when they are written, what they restore, which runs may resume; signals."""
 
 import os
-import re
 import signal
 import threading
 
@@ -62,16 +61,6 @@ class TestSaving:
 
 
 class TestFiles:
-    def test_a_checkpoint_of_another_run(self, tmp_path):
-        saving(tmp_path).save(state_at(3))
-        for change, difference in (
-            ({"kernel": ["rbf", 1.0]}, "its kernel is ['rbf', None], here it is ['rbf', 1.0]"),
-            ({"new": 1}, "its new is None, here it is 1"),
-            ({"features": ["cd"]}, "it was made from other data than X and Y"),
-        ):
-            with pytest.raises(CheckpointError, match=re.escape(difference)):
-                load_state(tmp_path, IDENTITY | change, BACKEND)
-
     @pytest.mark.parametrize(
         ("header", "error", "message"),
         [
@@ -100,8 +89,7 @@ class TestFiles:
     def test_a_file_is_not_a_directory(self, tmp_path):
         file = tmp_path / "run"
         file.write_text("mine")
-        text = f"checkpoint={str(file)!r} is a file: wanted a directory to write checkpoints to."
-        with pytest.raises(CheckpointError, match=f"^{re.escape(text)} Name a directory;"):
+        with pytest.raises(CheckpointError, match=r"^checkpoint=.* is a file: wanted a directory"):
             open_directory(file)
         assert file.read_text() == "mine"
 
@@ -120,13 +108,6 @@ class TestErrors:
             train()
         return getattr(raised.value, "__notes__", [])
 
-    def test_an_error_saves_the_steps_before_it(self, tmp_path):
-        assert self.fail_after(2, saving(tmp_path)) == [
-            f"The steps so far are saved in {tmp_path}. Fix the cause, then call fit with "
-            "resume=True to continue."
-        ]
-        assert steps_saved(tmp_path) == 2
-
     def test_an_error_before_the_first_step_keeps_an_older_checkpoint(self, tmp_path):
         saving(tmp_path).save(state_at(99))
         assert self.fail_after(0, saving(tmp_path)) == []
@@ -135,12 +116,6 @@ class TestErrors:
     def test_if_saving_fails_too_the_first_error_is_raised(self, tmp_path):
         (note,) = self.fail_after(1, saving(tmp_path / "gone"))
         assert note.startswith(f"The run could not be saved to {tmp_path / 'gone'}: ")
-
-    def test_no_error_saves_nothing(self, tmp_path):
-        save = saving(tmp_path)
-        with save.guarding():
-            save(state_at(1), step_result())
-        assert steps_saved(tmp_path) is None
 
 
 def send(number):

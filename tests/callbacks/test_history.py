@@ -17,7 +17,6 @@ from knoi.callbacks.history import (
     History,
     ProgressBar,
     TimeLimit,
-    as_columns,
 )
 from knoi.solvers.loop import Snapshot
 from tests.callbacks.states import record, state_at, step_result
@@ -83,15 +82,6 @@ class TestHistory:
         assert np.all(state.best.U == 2)
         assert np.all(state.best.V == 2)
         np.testing.assert_equal([one["held_out"] for one in state.history], list(values.values()))
-
-    def test_without_held_out_rows_no_weights_are_kept(self):
-        state = after(History(1, None, None), range(1, 4))
-        assert state.best is None
-        columns = as_columns(state.history)
-        assert tuple(columns) == COLUMNS
-        assert columns["step"] == [1, 2, 3]
-        assert np.isnan(columns["held_out"]).all()
-        assert as_columns([]) == {name: [] for name in COLUMNS}
 
 
 def curve(*values):

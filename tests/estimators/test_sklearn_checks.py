@@ -79,18 +79,6 @@ def small(estimator, **params):
     return made(estimator, **{"rank": 30, "random_state": 0} | params)
 
 
-@every_estimator
-def test_clones_and_pickles(estimator, two_views):
-    X, Y = two_views
-    model = small(estimator, n_components=3).fit(X, Y)
-    twin = clone(model)
-    assert not hasattr(twin, "correlations_")
-    assert twin.get_params() == model.get_params()
-    for copied in (twin.fit(X, Y), pickle.loads(pickle.dumps(model))):
-        for found, expected in zip(copied.transform(X, Y), model.transform(X, Y), strict=True):
-            np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize("estimator", [E for E in ESTIMATORS if hasattr(E, "partial_fit")])
 @pytest.mark.parametrize(
     ("device", "copied"),
