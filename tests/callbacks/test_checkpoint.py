@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 
-import numpy as np
 import pytest
 
 from knoi.arrays.backend import numpy_backend
@@ -18,8 +17,7 @@ from knoi.callbacks.checkpoint import (
 )
 from knoi.exceptions import CheckpointError, ModelFileError
 from knoi.persistence import write_model
-from knoi.solvers.loop import Snapshot, state_dict
-from tests.callbacks.states import record, state_at, step_result
+from tests.callbacks.states import state_at, step_result
 
 BACKEND = numpy_backend("float64")
 IDENTITY = {"estimator": "KNOI", "n_rows": 7, "kernel": ["rbf", None], "rows": "ab", "features": []}
@@ -46,18 +44,6 @@ class TestSaving:
             assert save(state, step_result()) is state
             found.append(steps_saved(tmp_path))
         assert found == [None, None, 3, 3, 3, 6]
-
-    def test_what_comes_back_is_what_was_saved(self, tmp_path):
-        best = Snapshot(np.full((4, 2), 1 / 3), np.full((3, 2), np.pi), 1.5, 700)
-        history = (record(5, 1.5), record(6, float("nan"), rolled_back=True))
-        state = state_at(
-            12, value=0.1, history=history, best=best, stopped="converged", extra={"mine": [1, 0.5]}
-        )
-        saving(tmp_path).save(state)
-        again = load_state(tmp_path, IDENTITY, BACKEND)
-        np.testing.assert_equal(state_dict(again, BACKEND), state_dict(state, BACKEND))
-        assert stored_identity(tmp_path) == IDENTITY
-        assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
 class TestFiles:

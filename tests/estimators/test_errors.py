@@ -116,12 +116,6 @@ class TestFittedModels:
                 call(*args)
         assert list(tmp_path.iterdir()) == []
 
-    def test_saving_a_parameter_that_no_file_can_hold(self, two_views, tmp_path):
-        model = LinearCCA().fit(*two_views).set_params(n_jobs=object())
-        with pytest.raises(InputTypeError, match=r"\['params'\]\['n_jobs'\] is of type object"):
-            model.save(tmp_path / "m.knoi")
-        assert list(tmp_path.iterdir()) == []
-
     @every_estimator
     def test_a_failed_fit_keeps_the_old_model(self, two_views, estimator):
         X, Y = two_views

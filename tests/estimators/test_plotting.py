@@ -195,14 +195,6 @@ def test_the_learning_curve_shows_the_history(stochastic, tmp_path):
     assert len(lines(axes)["minibatch"].get_xdata()) == len(model.history_["samples"]) - 1
 
 
-def test_the_history_is_ready_for_a_data_frame(stochastic):
-    frame = pd.DataFrame(stochastic.history_)
-    assert len(frame) == len(stochastic.history_["step"]) > 0
-    assert frame["samples"].is_monotonic_increasing
-    assert frame["rolled_back"].dtype == bool
-    assert [name for name in frame if frame[name].dtype.kind not in "bif"] == []
-
-
 def facts_of(model):
     html = model._repr_html_()
     (table,) = re.findall(r'<table class="knoi-facts".*?</table>', html)
