@@ -78,16 +78,14 @@ class TestData:
     def test_a_later_piece_outside_the_domain_of_the_kernel(self, estimator):
         X, Y = (np.abs(view) for view in related_views(2500))
         model = small(estimator, kernel=Chi2(1.0)).partial_fit(X, Y)
-        with pytest.raises(InputError, match=r"view Y: row 2000, column 2 has -0.5"):
+        with pytest.raises(InputError, match=r"view Y: row 2000, column 2 has -0\.5"):
             model.partial_fit(X, with_value(Y, 2000, 2, -0.5))
 
     @pytest.mark.parametrize(
         ("scale", "dtype", "problem"),
         [
-            (1e200, "float64", "large that their squares overflow float64"),
             (1e30, "float32", "large that their squares overflow float32"),
             (1e-170, "float64", "small that their squares vanish in float64"),
-            (1e-23, "float32", "small that their squares vanish in float32"),
         ],
     )
     def test_numbers_whose_squares_overflow_or_vanish(self, two_views, scale, dtype, problem):
