@@ -185,12 +185,9 @@ def test_formulas_become_mathml(tex, expected):
     assert expected in mkdocs_hooks.mathml(tex)
 
 
-@pytest.mark.parametrize(
-    ("tex", "message"),
-    [(r"\wat x", r"\\wat in .* is not known"), ("x_", "ends too early"), ("{x", "ends too early")],
-)
-def test_an_unknown_formula_stops_the_build(tex, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("tex", [r"\wat x", "x_", "{x"])
+def test_an_unknown_formula_stops_the_build(tex):
+    with pytest.raises(ValueError, match=r"is not known|ends too early"):
         mkdocs_hooks.mathml(tex)
 
 

@@ -40,7 +40,7 @@ def test_wrong_markers_are_errors(text, message, tmp_path):
 def cell_at(method, *points):
     """A cell of Table 1 with these (minutes, refit) points, the last the whole."""
     whole = [{"seconds": 60 * when, "refit": refit} for when, refit in points]
-    return {"method": method, "subsets": whole[:-1], **whole[-1], "origin": {"cores": 4}}
+    return {"method": method, "subsets": whole[:-1], **whole[-1]}
 
 
 def test_the_smallest_lead_at_any_time_from_two_minutes_on():
@@ -51,18 +51,6 @@ def test_the_smallest_lead_at_any_time_from_two_minutes_on():
     assert paper.smallest_lead([ours, other]) == (-1.0, 2.0)
     other = cell_at("nkcca", (1.9, 38.0), (9.0, 39.5), (11.0, 45.0))
     assert paper.smallest_lead([ours, other]) == (0.5, 9.0)
-
-
-def test_the_headline_names_the_first_to_pass_the_papers_best(monkeypatch, tmp_path):
-    found = [
-        cell_at("nkcca", (3.0, 41.0)),
-        cell_at("knoi-nystrom", (9.0, 45.5)),
-        cell_at("knoi-fourier", (5.0, 45.3)),
-    ]
-    monkeypatch.setattr(paper, "measured", lambda _: found)
-    text = paper.mnist8m_headline(tmp_path)
-    assert "gets there in 5.0 minutes on 4 cores" in text
-    assert "NKCCA, reaches 41.00 after 3 minutes" in text
 
 
 def test_labels_of_a_picture_stay_apart():

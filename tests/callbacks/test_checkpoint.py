@@ -80,28 +80,25 @@ class TestFiles:
         assert file.read_text() == "mine"
 
 
-class TestErrors:
-    def fail_after(self, steps, save):
-        """The notes of an error raised after some steps."""
+@pytest.mark.parametrize(
+    ("steps", "folder", "notes"),
+    [(0, "", []), (1, "gone", ["The run could not be saved to "])],
+    ids=["before the first step", "saving fails too"],
+)
+def test_an_error_is_raised_and_an_older_checkpoint_kept(tmp_path, steps, folder, notes):
+    saving(tmp_path).save(state_at(99))
+    save = saving(tmp_path / folder)
 
-        def train():
-            with save.guarding():
-                for step in range(1, steps + 1):
-                    save(state_at(step), step_result())
-                raise ValueError("no row 7")
+    def train():
+        with save.guarding():
+            for step in range(1, steps + 1):
+                save(state_at(step), step_result())
+            raise ValueError("no row 7")
 
-        with pytest.raises(ValueError, match="no row 7") as raised:
-            train()
-        return getattr(raised.value, "__notes__", [])
-
-    def test_an_error_before_the_first_step_keeps_an_older_checkpoint(self, tmp_path):
-        saving(tmp_path).save(state_at(99))
-        assert self.fail_after(0, saving(tmp_path)) == []
-        assert steps_saved(tmp_path) == 99
-
-    def test_if_saving_fails_too_the_first_error_is_raised(self, tmp_path):
-        (note,) = self.fail_after(1, saving(tmp_path / "gone"))
-        assert note.startswith(f"The run could not be saved to {tmp_path / 'gone'}: ")
+    with pytest.raises(ValueError, match="no row 7") as raised:
+        train()
+    assert [note[:30] for note in getattr(raised.value, "__notes__", [])] == notes
+    assert steps_saved(tmp_path) == 99
 
 
 def send(number):

@@ -9,15 +9,10 @@ import torch
 from knoi.engine import Serial, Threads
 from tests.solvers.steps import BATCH
 
-ENGINES = {
-    "serial": lambda: nullcontext(Serial()),
-    "two threads": lambda: Threads(2),
-}
 
-
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=["serial", "two threads"])
 def engine(request):
-    with ENGINES[request.param]() as workers:
+    with nullcontext(Serial()) if request.param == "serial" else Threads(2) as workers:
         yield workers
 
 
