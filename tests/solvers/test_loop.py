@@ -16,8 +16,10 @@ from knoi.persistence import flatten_state, unflatten_state
 from knoi.solvers.loop import (
     COLLAPSED,
     LR_CUT,
+    LastGood,
     OptimizerState,
     RunningStats,
+    collapsed,
     from_state_dict,
     state_dict,
 )
@@ -133,6 +135,17 @@ def test_a_shift_of_both_views_is_not_a_correlation(views):
     rule = knoi_rule(LINEAR, rate=1e-9, rho=0.5)
     _, (first, second) = take_steps(rule, start, [(x, y), (x + 100, y + 100)])
     assert second.correlation == pytest.approx(first.correlation, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "bad"),
+    [(2.0, False), (0.9, False), (0.89, True), (0.0, True), (float("nan"), True)],
+)
+def test_a_collapse_is_half_the_correlation_minus_noise(correlation, bad):
+    last_good = LastGood(None, None, 2.0, 0.1, 1.0)
+    assert collapsed(correlation, last_good) == bad
+    assert not collapsed(correlation, None)
+    assert not collapsed(correlation, replace(last_good, correlation=None))
 
 
 def test_features_that_are_nan_from_the_start_are_an_error(maps, views):

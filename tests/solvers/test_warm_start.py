@@ -114,3 +114,9 @@ def test_directions_without_variance_under_the_weakest_regulariser_are_no_error(
     start = warm_start(maps, (X, Y), 2, backend, Serial())
     assert [W.shape for W in start.weights] == [(2, 2)] * 2
     assert all(np.isfinite(W).all() for W in start.weights)
+
+
+def test_a_view_that_does_not_vary_is_named():
+    X, Y = np.full((100, 4), 0.5), np.random.default_rng(0).standard_normal((100, 4))
+    with pytest.raises(InputError, match="view X does not vary: all its rows are the same"):
+        warm_start((Identity(4), Identity(4)), (X, Y), 2, numpy_backend(), Serial())
