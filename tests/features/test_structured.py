@@ -54,3 +54,8 @@ def test_rows_of_a_block_are_orthogonal_and_have_the_lengths_of_the_spectral_mea
 def test_raises_for_kernels_that_are_not_isotropic(construction):
     with raises(f"'{construction}' features need an isotropic kernel: the spectral"):
         structured(rows_of(5, 3), Laplacian(1.0), construction=construction)
+
+
+def test_raises_for_a_construction_that_does_not_exist():
+    with raises("construction"):
+        structured(rows_of(5, 3), RBF(1.0), construction="haddamard")

@@ -7,12 +7,13 @@ the map O(M) memory.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from knoi import checks
 from knoi.arrays.backend import Array
 from knoi.arrays.fast import PAIRED_RUN, can_compile, compiled, cosine, hadamard, hadamard_size
 from knoi.arrays.random import Purpose, View, generator
@@ -74,6 +75,7 @@ class StructuredFourier(FeatureMap):
         paired: bool = True,
     ) -> Self:
         """Draw the map for `kernel`; the sample gives the centre and the number of columns only."""
+        checks.one_of("construction", construction, get_args(Construction))
         kernel = require_kernel(kernel, StationaryKernel, f"{construction!r} features")
         if not kernel.isotropic:
             raise InputError(

@@ -48,7 +48,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array) -> Array:
-        """Evaluate k between the rows of X (n, d) and Z (m, d), floats of one dtype, as (n, m)."""
+        """Evaluate k between the rows of X (n, d) and Z (m, d), floats of one dtype, as (n, m).
+
+        Sparse rows are `scipy.sparse.csr_array` without duplicates (`sum_duplicates()`).
+        """
 
     def at_landmarks(self, Z: Array) -> LandmarkValues:
         """k(., Z) for fixed landmarks Z (m, d); what depends on Z alone is computed once."""
