@@ -11,6 +11,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "KNOI",
+    "DeepCCA",
     "DoublyStochasticCCA",
     "FourierCCA",
     "KernelCCA",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DeepCCA": "knoi.estimators.deep",
     "DoublyStochasticCCA": "knoi.estimators.dsgd",
     "FourierCCA": "knoi.estimators.closed_form",
     "KNOI": "knoi.estimators.knoi",
@@ -40,6 +42,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from knoi.estimators import load
     from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+    from knoi.estimators.deep import DeepCCA
     from knoi.estimators.dsgd import DoublyStochasticCCA
     from knoi.estimators.kernel_cca import KernelCCA
     from knoi.estimators.knoi import KNOI

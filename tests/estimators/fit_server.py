@@ -14,9 +14,11 @@ import sys
 
 import knoi
 from knoi.solvers import noi
+from knoi.solvers.deep import DeepUpdate
 from knoi.solvers.dsgd import DSGDUpdate
 from knoi.solvers.noi import KNOIUpdate
 
+RULES = {"KNOI": KNOIUpdate, "DoublyStochasticCCA": DSGDUpdate, "DeepCCA": DeepUpdate}
 # Small enough that even small maps have blocks to share among workers.
 noi.TILE_COLUMNS = 16
 
@@ -46,8 +48,7 @@ def announce_steps(rule, announced, waiting):
 
 
 def run(job):
-    rule = KNOIUpdate if job["estimator"] == "KNOI" else DSGDUpdate
-    sender = announce_steps(rule, *job["steps"])
+    sender = announce_steps(RULES[job["estimator"]], *job["steps"])
     model = getattr(knoi, job["estimator"])(**job["params"])
     model.fit(*job["views"], resume=job["resume"]).save(job["out"])
     signal.set_wakeup_fd(-1)

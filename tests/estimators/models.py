@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
+from knoi import KNOI, DeepCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA, load
 from knoi.estimators import ESTIMATORS
 
 both_devices = pytest.mark.parametrize("device", [None, "cpu"])
@@ -30,7 +30,10 @@ def made(estimator, **params):
 
 def small(estimator, **params):
     """An estimator that fits 200 rows in milliseconds."""
-    return made(estimator, **{"rank": 60, "reg": 1e-3, "random_state": 0} | params)
+    given = {"rank": 60, "reg": 1e-3, "random_state": 0}
+    if estimator is DeepCCA:
+        given |= {"hidden": (8,), "epochs": 30, "head": "linear"}
+    return made(estimator, **given | params)
 
 
 def small_knoi(solver="columns", **params):

@@ -33,6 +33,7 @@ SOLVERS = {
     "accelerated": ("KNOI", {"approximation": "nystrom", "extra_directions": 2}),
     "published": ("KNOI", {"approximation": "fourier", "precondition": None} | NOI),
     "dsgd": ("DoublyStochasticCCA", {"feature_block": 10}),
+    "deep": ("DeepCCA", {"hidden": (30,), "head": "linear"}),
 }
 FITTED = RandomFourier.fit(np.eye(4), RBF(1.0), 30, 0, 0)
 STEPS = 2 * 98  # two epochs of 19,500 rows
@@ -106,7 +107,9 @@ def parameters(solver, n_jobs=1, **more):
     sizes = {"n_components": 2, "rank": 40, "batch_size": 200, "width": 8.0}
     # 500 rows are held out: a record every 25 steps. The budget is for a few thousand rows.
     limits = {"epochs": 2, "held_out": 0.025, "tol": None, "memory_budget": 8_000_000 * n_jobs}
-    return sizes | limits | {"random_state": 0, "n_jobs": n_jobs} | SOLVERS[solver][1] | more
+    params = sizes | limits | {"random_state": 0, "n_jobs": n_jobs} | SOLVERS[solver][1] | more
+    known = getattr(knoi, SOLVERS[solver][0])._get_param_names()
+    return {name: value for name, value in params.items() if name in known}
 
 
 def checkpointed(params, directory, seconds=1e-9):
@@ -143,7 +146,9 @@ def uninterrupted(server, views, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("solver", "n_jobs"), [("accelerated", 2), ("published", 1), ("dsgd", 1)])
+@pytest.mark.parametrize(
+    ("solver", "n_jobs"), [("accelerated", 2), ("published", 1), ("dsgd", 1), ("deep", 2)]
+)
 def test_killed_at_any_time_and_resumed(server, views, uninterrupted, tmp_path, solver, n_jobs):
     rng = np.random.default_rng([n_jobs, len(solver)])
     params = checkpointed(parameters(solver, n_jobs), tmp_path / "run")

@@ -249,7 +249,7 @@ class TestParameters:
         def work(*_):
             raise AssertionError("too late")
 
-        monkeypatch.setattr("knoi.estimators.training.make_plan", work)
+        monkeypatch.setattr("knoi.estimators.knoi.make_plan", work)
         wrong = {"epochs": 0, "max_time": -1, "tol": -1, "momentum": 1, "checkpoint_seconds": -1}
         for name, value in wrong.items():
             with pytest.raises(InputError, match=f"^{name}="):

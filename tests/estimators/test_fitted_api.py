@@ -60,7 +60,8 @@ class TestFittedModels:
         np.testing.assert_array_equal(model.transform(X), Zx)
         np.testing.assert_array_equal(model.transform_y(Y), Zy)
         np.testing.assert_allclose(model.transform(X[5:6]), Zx[5:6], atol=1e-9)
-        M = {"LinearCCA": (6, 4), "KernelCCA": (200, 200)}.get(estimator.__name__, (50, 50))
+        sizes = {"LinearCCA": (6, 4), "KernelCCA": (200, 200), "DeepCCA": (8, 8)}
+        M = sizes.get(estimator.__name__, (50, 50))
         assert (model.x_weights_.shape, model.y_weights_.shape) == ((M[0], 2), (M[1], 2))
         assert (model.x_mean_.shape, model.y_mean_.shape) == (M[:1], M[1:])
         assert (model.n_features_in_, model.n_features_y_) == (6, 4)

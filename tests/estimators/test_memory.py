@@ -15,7 +15,6 @@ from sklearn.base import clone
 from knoi import KNOI, FourierCCA
 from knoi.arrays.backend import numpy_backend
 from knoi.engine import Serial
-from knoi.estimators import training
 from knoi.estimators.setup import Request, Sizes, make_plan
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
@@ -167,7 +166,8 @@ class TestPlan:
 def test_the_budget_holds(solver, budget, kept, monkeypatch):
     plans = []
     monkeypatch.setattr(
-        training, "make_plan", lambda *args: (plans.append(make_plan(*args)), plans[-1])[1]
+        "knoi.estimators.knoi.make_plan",
+        lambda *args: (plans.append(make_plan(*args)), plans[-1])[1],
     )
     # The plan does not count these samples: make them small, as they are at full size.
     monkeypatch.setattr(acceleration, "SAMPLE_ROWS", 300)

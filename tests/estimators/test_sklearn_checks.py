@@ -12,8 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from knoi import DeepCCA
 from knoi.estimators import ESTIMATORS
 from tests.estimators.models import every_estimator, made
+
+QUICK = {DeepCCA: {"hidden": (4,), "epochs": 5}}
 
 
 def second_view(X, y):
@@ -67,7 +70,7 @@ for _estimator in ESTIMATORS:
 @every_estimator
 def test_scikit_learn_checks(estimator):
     adapted = globals()[estimator.__name__]
-    model = made(adapted, n_components=1, rank=20, random_state=0)
+    model = made(adapted, n_components=1, rank=20, **QUICK.get(estimator, {}), random_state=0)
     results = check_estimator(model, on_skip=None, on_fail=None)
     failed = {one["check_name"]: one["exception"] for one in results if one["status"] == "failed"}
     assert failed == {}
@@ -76,7 +79,7 @@ def test_scikit_learn_checks(estimator):
 
 def small(estimator, **params):
     """An estimator that fits 200 rows in milliseconds."""
-    return made(estimator, **{"rank": 30, "random_state": 0} | params)
+    return made(estimator, **{"rank": 30, "random_state": 0} | QUICK.get(estimator, {}) | params)
 
 
 @pytest.mark.parametrize("estimator", [E for E in ESTIMATORS if hasattr(E, "partial_fit")])

@@ -36,6 +36,7 @@ from knoi.features import (
     fit_sum,
     map_from_state,
 )
+from knoi.features.network import relu_layers
 from knoi.kernels import (
     RBF,
     AdditiveChi2,
@@ -103,6 +104,14 @@ def multiplied(X, rank):
     return ProductMap(PRODUCT, tuple(parts))
 
 
+def relu_network(X):
+    rng = np.random.default_rng(1)
+    sizes = ((5, 8), (8, 11))
+    return relu_layers(
+        5, [(rng.standard_normal(size), rng.standard_normal(size[1])) for size in sizes]
+    )
+
+
 def sum_of_sums(X):
     parts = (partial(fit_part, RandomFourier.fit) for fit_part in (fit_sum, fit_product))
     one, two = (
@@ -153,6 +162,7 @@ CASES = {
     "sum-of-columns": fixed(
         lambda X: ConcatenatedMap((KernelColumns(RBF(2.0), X[:6]), Identity(5)), (2.0, 1.0)), 11
     ),
+    "relu-network": fixed(relu_network, 11),
     "sum-of-sums": fixed(sum_of_sums, 85),
     "product": drawn(partial(fit_product, RandomFourier.fit), PRODUCT, 30, 60, 30),
     "product-feature-by-feature": made(multiplied, 30, 60, 30),

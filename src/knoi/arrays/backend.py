@@ -1,8 +1,8 @@
 """Array backends (NumPy, or torch on any device) and the linear algebra that the array API lacks.
 
-This is the only module that imports torch. Other modules call `xp.matmul`, `xp.cos`, ... and use
-two features that NumPy and torch share beyond the array API: `out=` and in-place operators. Matrix
-decompositions are in float64.
+Only this module and the networks of deep CCA import torch. Other modules call `xp.matmul`,
+`xp.cos`, ... and use two features that NumPy and torch share beyond the array API: `out=` and
+in-place operators. Matrix decompositions are in float64.
 """
 
 import math
@@ -65,6 +65,8 @@ class Backend:
                 )
             values = values.astype(wanted, copy=False).toarray()
         if self.is_numpy:
+            if hasattr(values, "detach"):  # a tensor, perhaps on a device
+                values = values.detach().cpu().numpy()
             return np.asarray(values, dtype=wanted)
         if isinstance(values, np.ndarray):
             # torch does not accept read-only memory or negative strides; a source may return both.
@@ -89,7 +91,11 @@ class Backend:
     def free_bytes(self) -> int:
         """Bytes of free memory on the device."""
         if self.device is not None and self.device.startswith("cuda"):
-            return int(self.xp.cuda.mem_get_info(self.device)[0])
+            import torch
+
+            index = torch.device(self.device).index
+            index = torch.cuda.current_device() if index is None else index
+            return int(torch.cuda.mem_get_info(index)[0])
         return available_ram()
 
 
@@ -98,16 +104,22 @@ def numpy_backend(dtype: DType = "float64") -> Backend:
     return Backend(array_api_compat.numpy, None, dtype)
 
 
-def torch_backend(device: str = "cpu", dtype: DType = "float64") -> Backend:
-    """Torch tensors on `device`."""
+def torch_backend(
+    device: str = "cpu", dtype: DType = "float64", *, float64: bool = True
+) -> Backend:
+    """Torch tensors on `device`; `float64` says whether the device must have that precision."""
     torch = require("torch", "torch", f"device={device!r}")
     import array_api_compat.torch as xp
 
     try:
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=device, dtype=torch.float64 if float64 else None)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        if isinstance(error, TypeError):
+            reason = "it has no float64, which covariances of features need (DeepCCA does not)"
         raise InputError(
-            f"device={device!r} cannot be used here: {str(error).splitlines()[0].rstrip('.')}. "
+            f"device={device!r} cannot be used here: {reason}. "
             "Use device=None for NumPy on the CPU, or a device that torch can use."
         ) from error
     return Backend(xp, device, dtype)

@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     ALIGNMENT = 12
     PERMUTATION = 13
     FRESH_SAMPLE = 14  # rows for the set-up of training, independent of SAMPLE
+    DROPOUT = 15  # what networks of a user's draw in a step
     SYNTHETIC_MIXING = 1000
     SYNTHETIC_ROWS = 1001
     DIGITS_SPLIT = 1002

@@ -32,7 +32,7 @@ class Method:
     """A value of `--method`."""
 
     estimator: str  # name of the class in `knoi`
-    regs: tuple[float | str, ...]  # what `knoi tune` tries by default
+    regs: tuple[float | str | None, ...]  # what `knoi tune` tries by default
     minibatches: bool = False  # trains in steps: prints its progress, can save checkpoints
 
 
@@ -43,6 +43,7 @@ METHODS = {
     "nystrom": Method("NystromCCA", regs=(1e-7, 1e-6, 1e-5, 1e-4)),
     "knoi": Method("KNOI", regs=("auto",), minibatches=True),
     "dsgd": Method("DoublyStochasticCCA", regs=(0.0,), minibatches=True),
+    "deep": Method("DeepCCA", regs=(None,), minibatches=True),
 }
 
 # Components by default, unless a view has fewer columns.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from knoi.estimators.base import BaseCCA
 from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.deep import DeepCCA
 from knoi.estimators.dsgd import DoublyStochasticCCA
 from knoi.estimators.kernel_cca import KernelCCA
 from knoi.estimators.knoi import KNOI
@@ -13,6 +14,7 @@ from knoi.persistence import ModelFile, read_model
 __all__ = [
     "ESTIMATORS",
     "KNOI",
+    "DeepCCA",
     "DoublyStochasticCCA",
     "FourierCCA",
     "KernelCCA",
@@ -28,6 +30,7 @@ ESTIMATORS: tuple[type[BaseCCA], ...] = (
     NystromCCA,
     KNOI,
     DoublyStochasticCCA,
+    DeepCCA,
 )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from knoi.arrays.backend import Array, Backend, compute_dtype, pick_backend
+from knoi.arrays.backend import Array, Backend, DType, compute_dtype, pick_backend
 from knoi.checks import count
 from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
@@ -21,7 +21,7 @@ from knoi.engine import Engine, Threads, budget_or_default, even_slices, rows_th
 from knoi.estimators.plotting import PlotMixin
 from knoi.estimators.setup import check_domain
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
-from knoi.exceptions import InputError, InSampleWarning, ModelFileError
+from knoi.exceptions import InputError, InSampleWarning, MissingExtraError, ModelFileError
 from knoi.features import FeatureMap
 from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import PermutationTest, permutation_test, total_correlation
@@ -74,7 +74,7 @@ class BaseCCA(
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             self._remember_columns(X, pairs)
             self._check_size(pairs)
-            backend = pick_backend(self.device, pairs.dtype)
+            backend = self._backend(pairs.dtype)
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._keep(solve(pairs, backend, engine))
                 self._fit_structure(pairs, engine)
@@ -182,11 +182,26 @@ class BaseCCA(
             if name == "history_":
                 value = {RENAMED.get(column, column): one for column, one in value.items()}
             setattr(estimator, name, value)
+        estimator._leave_missing_device()
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
         estimator.n_features_y_ = estimator.projection_.y.features.n_cols
         if header["feature_names"] is not None:
             estimator.feature_names_in_ = np.array(header["feature_names"], dtype=object)
         return estimator
+
+    def _leave_missing_device(self) -> None:
+        """A model fitted on a device is used with NumPy where there is none."""
+        try:
+            pick_backend(self.device, "float32")
+        except (InputError, MissingExtraError) as error:
+            reason = str(error).partition(". ")[0]
+            warnings.warn(
+                f"the model was fitted with device={self.device!r}; here it projects with NumPy "
+                f"(device=None): {reason}.",
+                UserWarning,
+                stacklevel=5,
+            )
+            self.device = None
 
     def _check_size(self, pairs: PairSource) -> None:
         """Raise if there are not more rows than components."""
@@ -227,6 +242,10 @@ class BaseCCA(
         self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
         self.__dict__.pop("structure_", None)  # of the previous projection
+
+    def _backend(self, dtype: DType) -> Backend:
+        """Where and in which precision a fit to data of this precision computes."""
+        return pick_backend(self.device, dtype)
 
     def _budget(self, backend: Backend) -> int:
         return budget_or_default(self.memory_budget, backend.free_bytes())
@@ -310,6 +329,9 @@ def portable(value: Any) -> Any:
         return {"feature_map": value.kind}  # its arrays are in the projection
     if isinstance(value, Path):
         return str(value)
+    if callable(value):  # networks of the user's: code is never saved, only its name
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
     if isinstance(value, list | tuple):
         return [portable(one) for one in value]
     if isinstance(value, np.random.RandomState | np.random.Generator):

@@ -6,20 +6,22 @@ from typing import Any
 
 from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.random import Purpose, View, generator, seed_from
 from knoi.callbacks import Callback
-from knoi.data.pairs import PairSource
+from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.setup import (
     Maps,
     Plan,
     Request,
     Setup,
+    Sizes,
     held_out_rows,
+    make_plan,
     named,
     rank_for,
     varying_kernels,
 )
-from knoi.estimators.training import StochasticCCA
+from knoi.estimators.training import StochasticCCA, Training
 from knoi.features import FeatureMap, RandomFourier
 from knoi.kernels import resolve
 from knoi.solvers.acceleration import plain
@@ -156,12 +158,12 @@ class DoublyStochasticCCA(StochasticCCA):
             "reg": checks.one_per_view("reg", self.reg, checks.at_least_zero),
         }
 
-    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
+    def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
         L = checks.count("n_components", self.n_components)
         rank = rank_for(self.rank, L)
         held_out = 0.0 if streaming else checks.fraction("held_out", self.held_out)
         n_train = pairs.n_rows - held_out_rows(held_out, pairs.n_rows)
-        return Request(
+        request = Request(
             n_components=L,
             rank=(rank, rank),
             approximation=("fourier", "fourier"),
@@ -175,6 +177,7 @@ class DoublyStochasticCCA(StochasticCCA):
             keep_features=self.feature_block >= rank,
             method=type(self).__name__,
         )
+        return make_plan(request, sizes, seed_from(self.random_state))
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         paired = checks.flag("paired", self.paired)
@@ -187,13 +190,17 @@ class DoublyStochasticCCA(StochasticCCA):
         return maps[0], maps[1]
 
     def _start(
-        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
-    ) -> tuple[OptimizerState, DSGDUpdate]:
+        self,
+        settings: dict[str, Any],
+        setup: Setup,
+        pairs: PairSource,
+        held_out: RowPair | None,
+    ) -> tuple[OptimizerState, Training]:
         minibatch = setup.fresh_sample(pairs, setup.plan.batch_size)
         blocks, step_sizes, ridge = [], [], []
         for v, features in enumerate(setup.maps):
             blocks.append(features.slices(settings["feature_block"]))
-            setup.features[v].load(setup.backend.asarray(minibatch[v]))
+            setup.features[v].load(minibatch[v])
             curvature = largest_curvature(
                 setup.features[v], features.rank, plain, setup.backend, setup.engine
             )
@@ -223,7 +230,7 @@ class DoublyStochasticCCA(StochasticCCA):
         start = OptimizerState(at_rest(U, setup.backend), at_rest(V, setup.backend))
         scores = project_batch(setup.features, start, minibatch, setup.backend, setup.engine)
         x, y = (at_rest(W, setup.backend) for W in aligned((U, V), scores, setup.backend))
-        return OptimizerState(x, y), update
+        return OptimizerState(x, y), Training(setup, update, held_out)
 
 
 def total_variance(features: FeatureMap, rows: Array, setup: Setup) -> float:

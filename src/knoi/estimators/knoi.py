@@ -8,7 +8,7 @@ from typing import Any
 
 from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.random import Purpose, View, generator
+from knoi.arrays.random import Purpose, View, generator, seed_from
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
@@ -17,15 +17,17 @@ from knoi.estimators.setup import (
     Plan,
     Request,
     Setup,
+    Sizes,
     check_approximation,
     check_given,
     check_n_cols,
     fit_columns,
     fit_random,
+    make_plan,
     rank_for,
     varying_kernels,
 )
-from knoi.estimators.training import StochasticCCA
+from knoi.estimators.training import StochasticCCA, Training
 from knoi.features import FeatureMap, Identity
 from knoi.features.landmarks import Selection
 from knoi.kernels import Linear, resolve
@@ -275,11 +277,11 @@ class KNOI(StochasticCCA):
             "reg": checks.one_per_view("reg", self.reg, _reg_or_auto),
         }
 
-    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
+    def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
         L = checks.count("n_components", self.n_components)
         kernels = checks.one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
         requested = self._approximations()
-        names, ranks, sizes = [], [], []
+        names, ranks, map_bytes = [], [], []
         for view, kernel, one in zip(View, kernels, requested, strict=True):
             name, rank, size = one, rank_for(self.rank, L), 0
             if isinstance(one, FeatureMap):
@@ -290,8 +292,8 @@ class KNOI(StochasticCCA):
                 check_n_cols(view, pairs.n_cols[view], L)
             names.append(name)
             ranks.append(rank)
-            sizes.append(size)
-        return Request(
+            map_bytes.append(size)
+        request = Request(
             n_components=L,
             rank=(ranks[0], ranks[1]),
             approximation=(names[0], names[1]),
@@ -303,8 +305,9 @@ class KNOI(StochasticCCA):
             ),
             held_out=0.0 if streaming else checks.fraction("held_out", self.held_out),
             epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
-            map_bytes=(sizes[0], sizes[1]),
+            map_bytes=(map_bytes[0], map_bytes[1]),
         )
+        return make_plan(request, sizes, seed_from(self.random_state))
 
     def _approximations(self) -> tuple[Any, Any]:
         check = partial(check_approximation, others=NOT_RANDOM)
@@ -328,8 +331,12 @@ class KNOI(StochasticCCA):
         return maps[0], maps[1]
 
     def _start(
-        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
-    ) -> tuple[OptimizerState, KNOIUpdate]:
+        self,
+        settings: dict[str, Any],
+        setup: Setup,
+        pairs: PairSource,
+        held_out: RowPair | None,
+    ) -> tuple[OptimizerState, Training]:
         plan, backend = setup.plan, setup.backend
         start = None
         if plan.precondition != (None, None):
@@ -363,7 +370,7 @@ class KNOI(StochasticCCA):
         )
         random = partial(random_weights, setup, minibatch, preconditioners)
         x, y = (at_rest(U, backend) for U in (random() if start is None else start.weights))
-        return OptimizerState(x, y), update
+        return OptimizerState(x, y), Training(setup, update, held_out)
 
 
 def fit_preconditioners(
@@ -403,7 +410,7 @@ def unit_steps(
             units.append(1.0)
             continue
         features = setup.features[v]
-        features.load(setup.backend.asarray(minibatch[v]))
+        features.load(minibatch[v])
         curvature = largest_curvature(
             features, setup.maps[v].rank, apply, setup.backend, setup.engine
         )
@@ -423,7 +430,7 @@ def random_weights(
             weights.append(backend.asarray(PUBLISHED_DEVIATION * draw.standard_normal(shape)))
             continue
         rows, features = minibatch[view], setup.features[view]
-        features.load(backend.asarray(rows))
+        features.load(rows)
         targets = draw.standard_normal((rows.shape[0], setup.directions))
         targets -= targets.mean(axis=0)
         zero = backend.zeros(shape)

@@ -5,7 +5,7 @@ the checkpoint: a run that is resumed with less free memory must still take the 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -425,20 +425,33 @@ class Setup:
     n_components: int
     directions: int  # columns of the weights
     maps: Maps  # on the backend
-    features: tuple[MinibatchFeatures, MinibatchFeatures]
+    features: tuple[Any, Any]  # of the current minibatch
+    minibatch: Callable[..., Any]  # (map, batch_size, backend, keep=) -> features of a minibatch
     backend: Backend
     engine: Engine
 
     @classmethod
     def build(
-        cls, plan: Plan, maps: Maps, n_components: int, backend: Backend, engine: Engine
+        cls,
+        plan: Plan,
+        maps: Maps,
+        n_components: int,
+        backend: Backend,
+        engine: Engine,
+        minibatch: Callable[..., Any] = MinibatchFeatures,
     ) -> Self:
         """Place the maps on the backend."""
         placed = maps[0].to(backend), maps[1].to(backend)
         # A map may have fewer features than planned: monomials, distinct landmarks.
         directions = min(plan.directions, *(features.rank for features in maps))
-        features = minibatch_features(placed, plan, backend, keep=plan.keep_features)
-        return cls(plan, n_components, directions, placed, features, backend, engine)
+        b, keep = plan.batch_size, plan.keep_features
+        x, y = (minibatch(one, b, backend, keep=keep) for one in placed)
+        return cls(plan, n_components, directions, placed, (x, y), minibatch, backend, engine)
+
+    def other_features(self) -> list[Any]:
+        """Features of other rows than those of the current minibatch."""
+        b = self.plan.batch_size
+        return [self.minibatch(one, b, self.backend, keep=False) for one in self.maps]
 
     def sample(self, pairs: PairSource, n: int) -> RowPair:
         """At most n random rows in the precision of the backend."""
@@ -454,11 +467,3 @@ class Setup:
     def _rounded(self, rows: RowPair) -> RowPair:
         x, y = (view.astype(self.backend.dtype, copy=False) for view in rows)
         return x, y
-
-
-def minibatch_features(
-    maps: Maps, plan: Plan, backend: Backend, *, keep: bool
-) -> tuple[MinibatchFeatures, MinibatchFeatures]:
-    """Features of a minibatch of each view, kept between uses with `keep`."""
-    x, y = (MinibatchFeatures(one, plan.batch_size, backend, keep=keep) for one in maps)
-    return x, y

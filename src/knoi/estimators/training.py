@@ -1,7 +1,7 @@
 """Stochastic fits: set-up, training loop and final CCA, for all rows (`fit`) or for a stream.
 
 `StochasticCCA._solve` is the whole of a fit, top to bottom: parameters, plan, maps, start, loop,
-finish. Estimators differ in four methods that it calls: `_settings`, `_request`, `_fit_maps` and
+finish. Estimators differ in four methods that it calls: `_settings`, `_make_plan`, `_fit_maps` and
 `_start`.
 """
 
@@ -9,18 +9,17 @@ import copy
 import hashlib
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend, numpy_backend, pick_backend
-from knoi.arrays.random import seed_from
+from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.sparse import stack
 from knoi.callbacks.checkpoint import (
     Checkpoint,
@@ -46,12 +45,9 @@ from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
 from knoi.estimators.setup import (
     Maps,
     Plan,
-    Request,
     Setup,
     Sizes,
     check_domain,
-    make_plan,
-    minibatch_features,
 )
 from knoi.exceptions import InputError, InputTypeError
 from knoi.persistence import flatten_state
@@ -91,6 +87,10 @@ class Training:
     setup: Setup
     update: UpdateRule
     held_out: RowPair | None = None
+    # Rows that the components are aligned on before held-out rows are scored; None: the minibatch.
+    aligned_on: RowPair | None = None
+    # How weights become a projection, (training, weights, pairs) -> Projection; None: `final_cca`.
+    finish: Callable[..., Projection | None] | None = None
 
     def with_engine(self, engine: Engine) -> "Training":
         """The same with other workers."""
@@ -98,25 +98,35 @@ class Training:
         return replace(self, setup=replace(self.setup, engine=engine), update=update)
 
     def held_out_correlation(self, state: OptimizerState) -> float:
-        """Fitted total correlation of the held-out rows, aligned on the loaded minibatch."""
+        """Fitted total correlation of the held-out rows."""
         assert self.held_out is not None
         setup, weights = self.setup, state.weights
-        moments = self._score_moments()
-        moments.update(*(self._scores(*view) for view in zip(setup.features, weights, strict=True)))
         # The features of the loaded minibatch may be kept: use others for the held-out rows.
-        features = minibatch_features(setup.maps, setup.plan, setup.backend, keep=False)
-        pieces: list[list[NDArray[Any]]] = [[], []]
-        b = setup.plan.batch_size
-        for start in range(0, self.held_out[0].shape[0], b):
-            for v, (minibatch, W) in enumerate(zip(features, weights, strict=True)):
-                minibatch.load(setup.backend.asarray(self.held_out[v][start : start + b]))
-                pieces[v].append(self._scores(minibatch, W))
+        features = setup.other_features()
+        moments = self._score_moments()
+        if self.aligned_on is None:
+            x, y = (self._scores(*view) for view in zip(setup.features, weights, strict=True))
+            moments.update(x, y)
+        else:
+            moments.update(*self._scores_of(self.aligned_on, features, weights))
+        Zx, Zy = self._scores_of(self.held_out, features, weights)
         try:
             aligned = self._align(moments, weights)
-        except InputError:  # too few directions in this minibatch
+        except InputError:  # too few directions in these rows
             return float("nan")
-        Zx, Zy = (np.concatenate(part) for part in pieces)
         return columnwise_correlation(Zx @ aligned.U, Zy @ aligned.V)
+
+    def _scores_of(
+        self, rows: RowPair, features: Sequence[Any], weights: tuple[Array, Array]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Scores of any number of rows, minibatch by minibatch."""
+        pieces: list[list[NDArray[Any]]] = [[], []]
+        b = self.setup.plan.batch_size
+        for start in range(0, rows[0].shape[0], b):
+            for v, (minibatch, W) in enumerate(zip(features, weights, strict=True)):
+                minibatch.load(rows[v][start : start + b])
+                pieces[v].append(self._scores(minibatch, W))
+        return np.concatenate(pieces[0]), np.concatenate(pieces[1])
 
     def projection(self, state: TrainingState, pairs: PairSource) -> Projection:
         """The result of training: linear CCA of the scores of `pairs` with the best weights.
@@ -126,11 +136,12 @@ class Training:
         """
         best, last_good = state.best, state.optimizer.last_good
         weights = state.optimizer.weights if best is None else (best.U, best.V)
-        found = self._final_cca(weights, pairs)
+        finish = Training.final_cca if self.finish is None else self.finish
+        found = finish(self, weights, pairs)
         if last_good is not None and last_good.correlation is not None:
             reached = 0.0 if found is None else float(found.correlations.sum())
             if collapsed(reached, last_good):
-                other = self._final_cca((last_good.U, last_good.V), pairs)
+                other = finish(self, (last_good.U, last_good.V), pairs)
                 if other is not None and float(other.correlations.sum()) > reached:
                     found = other
         if found is None:
@@ -139,8 +150,8 @@ class Training:
             )
         return found
 
-    def _final_cca(self, weights: tuple[Array, Array], pairs: PairSource) -> Projection | None:
-        """None if the scores are not finite."""
+    def final_cca(self, weights: tuple[Array, Array], pairs: PairSource) -> Projection | None:
+        """Linear CCA of the scores; None if they are not finite."""
         setup, backend, b = self.setup, self.setup.backend, self.setup.plan.batch_size
         sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), setup.plan.seed)
         n = int(sample[0].shape[0])
@@ -149,10 +160,9 @@ class Training:
         for start in range(0, n, b):
             scores = []
             for v, (minibatch, W) in enumerate(zip(setup.features, weights, strict=True)):
-                X = backend.asarray(sample[v][start : start + b])
-                minibatch.load(X)
+                minibatch.load(sample[v][start : start + b])
                 scores.append(self._scores(minibatch, W))
-                ones = backend.asarray(np.ones((X.shape[0], 1)))
+                ones = backend.asarray(np.ones((len(scores[v]), 1)))
                 sums[v] += backend.to_numpy(minibatch.gradient(ones, setup.engine))[:, 0]
             if not all(np.isfinite(P).all() for P in scores):
                 return None
@@ -169,7 +179,7 @@ class Training:
         )
         return Projection(x, y, solution.correlations)
 
-    def _scores(self, minibatch: MinibatchFeatures, W: Array) -> NDArray[Any]:
+    def _scores(self, minibatch: Any, W: Array) -> NDArray[Any]:
         """Phi W of the loaded rows, (b, k), float64."""
         scores = minibatch.project(W, self.setup.engine)
         return self.setup.backend.to_numpy(scores).astype(np.float64)
@@ -199,14 +209,15 @@ class StochasticCCA(BaseCCA):
     verbose: bool | None
     random_state: Any
     _facts = (*BaseCCA._facts, "history_", "stopped_", "n_samples_seen_")
+    _minibatch: ClassVar[Callable[..., Any]] = MinibatchFeatures
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
         """The checked parameters of the update rule, by name."""
 
     @abstractmethod
-    def _request(self, pairs: PairSource, *, streaming: bool) -> Request:
-        """Check the parameters that the plan depends on."""
+    def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
+        """Check the parameters that the plan depends on, and make it."""
 
     @abstractmethod
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
@@ -214,9 +225,13 @@ class StochasticCCA(BaseCCA):
 
     @abstractmethod
     def _start(
-        self, settings: dict[str, Any], setup: Setup, pairs: PairSource
-    ) -> tuple[OptimizerState, UpdateRule]:
-        """The state before the first step, and the update rule."""
+        self,
+        settings: dict[str, Any],
+        setup: Setup,
+        pairs: PairSource,
+        held_out: RowPair | None,
+    ) -> tuple[OptimizerState, Training]:
+        """The state before the first step, and the fit that is set up."""
 
     def fit(self, X: Any, Y: Any, *, resume: bool = False) -> Self:
         """Learn the projections from paired rows.
@@ -255,9 +270,8 @@ class StochasticCCA(BaseCCA):
             held_out = rest.read(0, rest.n_rows)
         # Maps and start.
         maps = self._fit_maps(plan, rows)
-        setup = Setup.build(plan, maps, self.n_components, backend, engine)
-        start, update = self._start(settings, setup, rows)
-        training = Training(setup, update, held_out)
+        setup = Setup.build(plan, maps, self.n_components, backend, engine, self._minibatch)
+        start, training = self._start(settings, setup, rows, held_out)
         state, save = TrainingState(start), None
         if directory is not None:
             identity = self._identity(plan, maps, pairs)
@@ -378,11 +392,12 @@ class StochasticCCA(BaseCCA):
     def _open_stream(self, pairs: PairSource, engine: Engine) -> "Stream":
         """Set up on the first piece, as `_solve` does on all rows."""
         self._check_size(pairs)
-        settings, backend = self._settings(), pick_backend(self.device, pairs.dtype)
+        settings, backend = self._settings(), self._backend(pairs.dtype)
         plan = self._plan(pairs, backend, engine, streaming=True)
-        setup = Setup.build(plan, self._fit_maps(plan, pairs), self.n_components, backend, engine)
-        start, update = self._start(settings, setup, pairs)
-        return Stream(Training(setup, update), TrainingState(start))
+        maps = self._fit_maps(plan, pairs)
+        setup = Setup.build(plan, maps, self.n_components, backend, engine, self._minibatch)
+        start, training = self._start(settings, setup, pairs, None)
+        return Stream(training, TrainingState(start))
 
     def _check_limits(self) -> None:
         """Check how long to train and what to call on the way: what a resumed run may change."""
@@ -418,8 +433,7 @@ class StochasticCCA(BaseCCA):
             n_workers=engine.n_workers,
             sparse=pairs.sparse if backend.is_numpy else (False, False),
         )
-        request = self._request(pairs, streaming=streaming)
-        return make_plan(request, sizes, seed_from(self.random_state))
+        return self._make_plan(pairs, sizes, streaming=streaming)
 
     def _stored_identity(self, directory: Path | None, pairs: PairSource) -> dict[str, Any] | None:
         """The identity of the checkpoint to resume from, if there is one."""

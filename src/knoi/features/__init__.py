@@ -15,6 +15,7 @@ from knoi.features.composite import (
 )
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import CompactMaclaurin, RandomMaclaurin
+from knoi.features.network import ReLULayer, TorchNetwork
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.features.sketch import CountSketch, TensorSketch
 from knoi.features.spherical import SphericalFourier
@@ -35,11 +36,13 @@ __all__ = [
     "ProductMap",
     "RandomFourier",
     "RandomMaclaurin",
+    "ReLULayer",
     "SphericalFourier",
     "StructuredFourier",
     "Taylor",
     "TensorMap",
     "TensorSketch",
+    "TorchNetwork",
     "fit_chi2",
     "fit_product",
     "fit_sketched",

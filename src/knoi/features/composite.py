@@ -422,6 +422,11 @@ class Chain(FeatureMap):
         """A block of the second map."""
         return self.second.block(prepared, columns, out)
 
+    def folded(self, mean: Array, weights: Array) -> tuple[FeatureMap, Array, Array]:
+        """The second map in its cheapest form."""
+        second, mean, weights = self.second.folded(mean, weights)
+        return Chain(self.first, second, self.kernel), mean, weights
+
     def scratch_per_row(self) -> int:
         """The features in between, and what both maps take."""
         return self.first.scratch_per_row() + self.first.rank + self.second.scratch_per_row()

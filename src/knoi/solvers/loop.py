@@ -39,7 +39,11 @@ Scores = tuple[NDArray[Any], NDArray[Any]]  # (b, L) each, float64
 
 @dataclass(frozen=True)
 class ViewState:
-    """Weights on the features of one view and their momentum, both (M, L)."""
+    """Weights of one view and their momentum.
+
+    Both are (M, L) for weights on features. A network has a vector of weights (P,) and the two
+    moments of its gradients (2, P).
+    """
 
     U: Array
     velocity: Array
@@ -297,7 +301,10 @@ def roll_back(state: OptimizerState, backend: Backend) -> OptimizerState:
             "Check the scale of the data, or standardise it."
         )
     good = state.last_good
-    x, y = at_rest(good.U, backend), at_rest(good.V, backend)
+    x, y = (
+        ViewState(U, backend.zeros(tuple(view.velocity.shape)))
+        for U, view in ((good.U, state.x), (good.V, state.y))
+    )
     return replace(
         state,
         x=x,

@@ -74,6 +74,7 @@ class MinibatchFeatures:
 
     def load(self, X: Array) -> None:
         """Take the rows of a minibatch, (b, d)."""
+        X = self._backend.asarray(X)
         self._prepared, self._made = self._features.prepare(X), False
         self._transposed = None
         if is_sparse(X) and self._features.is_identity:
@@ -297,7 +298,7 @@ def project_batch(
     engine: Engine,
 ) -> Scores:
     """Phi U and Psi V of a minibatch, which stays loaded; float64."""
-    engine.map(lambda v: features[v].load(backend.asarray(rows[v])), (0, 1))
+    engine.map(lambda v: features[v].load(rows[v]), (0, 1))
     P, Q = (
         backend.to_numpy(one.project(view.U, engine)).astype(np.float64)
         for one, view in zip(features, (state.x, state.y), strict=True)

@@ -1,0 +1,617 @@
+"""Deep CCA: a neural network per view, trained on minibatches, with a closed form on top."""
+
+import logging
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi import checks
+from knoi.arrays.backend import Array, Backend, DType, numpy_backend, torch_backend
+from knoi.arrays.random import View, seed_from
+from knoi.arrays.sparse import dense, is_sparse
+from knoi.callbacks import Callback
+from knoi.data.pairs import PairSource, RowPair
+from knoi.engine import format_bytes
+from knoi.estimators.closed_form import FourierCCA
+from knoi.estimators.setup import (
+    BATCHES_ALIVE,
+    DEFAULT_SAMPLES,
+    WIDTH_SAMPLE,
+    Maps,
+    Plan,
+    Setup,
+    Sizes,
+    check_n_cols,
+)
+from knoi.estimators.training import FINAL_ROWS, StochasticCCA, Training
+from knoi.exceptions import (
+    InputError,
+    InputTypeError,
+    MemoryBudgetError,
+    ModelFileError,
+    require,
+)
+from knoi.features import FeatureMap, Identity, Nystrom
+from knoi.features.composite import Chain, all_features
+from knoi.features.network import TorchNetwork
+from knoi.kernels import RBF, with_default_width
+from knoi.persistence import ModelFile, read_model
+from knoi.projection import PIECE_ROWS, Projection, ViewProjection
+from knoi.solvers.deep import DeepUpdate, Network, NetworkBatch, Schedule, perceptron
+from knoi.solvers.loop import OptimizerState, ViewState
+
+logger = logging.getLogger("knoi")
+
+HEADS = ("auto", "linear", "nystrom")
+LOSSES = ("noi", "trace")
+# Rows per minibatch: at least this many, and this many per component.
+MIN_BATCH = 500
+BATCH_PER_COMPONENT = 10
+# Steps where the number of epochs is not given, if they are not more than a million samples.
+DEFAULT_STEPS = 2000
+LEARNING_RATE = 3e-3
+WEIGHT_DECAY = 0.0
+# Held-out rows: a tenth by default, but enough to choose on, and at most a fifth of few rows.
+MAX_HELD_OUT, MIN_HELD_OUT, MIN_ROWS_TO_HOLD_OUT = 5000, 200, 100
+# Training rows that the head is solved on, and landmarks of its kernel.
+HEAD_ROWS = 100_000
+HEAD_LANDMARKS = 2000
+# Ridges that are tried, from weak to strong, and where the search starts.
+REGS = tuple(10.0**k for k in range(-8, 1))
+FIRST_REG = {"network": 1e-5, "nystrom": 1e-5, "inputs": 1e-4}
+# More columns than this are not tried without a network.
+MAX_INPUT_COLUMNS = 2000
+# Vectors of weights per network: weights, moments, gradient, their successors, last good and best.
+WEIGHT_VECTORS = 12
+
+
+class DeepCCA(StochasticCCA):
+    r"""Deep CCA by nonlinear orthogonal iterations: a neural network per view.
+
+    Each step regresses the outputs of each network on the whitened outputs of the other, with
+    means and covariances of the minibatch, and descends along the gradient with Adam:
+
+    .. math:: \min_f \| f(X) - G(Y) \Sigma_{gg}^{-1/2} \|^2, \quad
+              \min_g \| g(Y) - F(X) \Sigma_{ff}^{-1/2} \|^2
+
+    The targets are constants, so no eigenvector is differentiated. After training, the last layers
+    are solved again in closed form, with the ridge that does best on held-out pairs. Needs the
+    extra `torch` to fit; networks made by `hidden` are applied by NumPy, also from a model file.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions to project to, L.
+    hidden : tuple of int, or a pair of tuples, default=(800, 800)
+        Widths of the hidden layers (ReLU) of both networks, or of each; () is a linear view.
+        Columns are standardised before the first layer.
+    networks : pair of callables or of torch.nn.Module, or None, default=None
+        Networks of your own, instead of `hidden`: callables (n_columns, n_components) -> module, or
+        modules, which are copied. A module takes rows (b, n_columns) as they are, in float32, and
+        returns (b, n_components). A model file holds the weights of such networks only: load it
+        with `DeepCCA.load(path, networks=...)`.
+    head : {"auto", "linear", "nystrom"}, default="auto"
+        What replaces the last layers. "linear": linear CCA of the features before them. "nystrom":
+        kernel CCA of these features, with a Gaussian kernel and 2000 landmarks (half of the rows
+        if that is less), which is slower to apply. "auto" takes what does best on held-out pairs:
+        the trained outputs, one of these, or linear CCA of the columns themselves where networks
+        do not help.
+    loss : {"noi", "trace"}, default="noi"
+        "noi" as above. "trace": minus the total correlation of the minibatch (Andrew et al.), to
+        compare with.
+    time_constant : float, default=0.0
+        Weight of the OLD estimate of the L x L covariances, in [0, 1). With 0 each minibatch stands
+        alone; minibatches of at most L rows need one, such as 0.9.
+    batch_size : int or None, default=None
+        Rows per minibatch, b; None: 500, or 10 L if that is more.
+    learning_rate : float or None, default=None
+        Of Adam, None: 3e-3. It falls linearly to nearly 0 over the planned run: `epochs`, or
+        `max_time` if that is shorter. Lower it if `history_` shows steps that were rolled back.
+    weight_decay : float, default=0.0
+        Of AdamW: weights shrink by learning_rate * weight_decay per step.
+    epochs : int or None, default=None
+        Passes over the data. None: as many as give 2000 steps, or a million samples
+        if that is less.
+    max_time, tol, checkpoint, checkpoint_seconds, callbacks, verbose
+        As in `KNOI`.
+    held_out : float, default=0.1
+        Fraction of the rows (200 to 5000 rows, at most a fifth) held out to monitor the fit and to
+        choose weights and head. 0 trains on all rows: the last weights are kept.
+    random_state : int, RandomState, Generator or None, default=None
+        Fixes initial weights and minibatches.
+    memory_budget, n_jobs
+        As in `LinearCCA`.
+    device : str or None, default=None
+        torch device to train on; None is the CPU.
+
+    Attributes
+    ----------
+    history_, stopped_, n_samples_seen_
+        As in `KNOI`.
+    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+        As in `FourierCCA`, the features being those that the networks have learned.
+
+    References
+    ----------
+    G. Andrew, R. Arora, J. Bilmes and K. Livescu, Deep canonical correlation analysis, ICML 2013.
+    W. Wang, R. Arora, K. Livescu and N. Srebro, Stochastic optimization for deep CCA via nonlinear
+    orthogonal iterations, Allerton 2015.
+
+    Examples
+    --------
+    >>> from knoi import DeepCCA
+    >>> from knoi.datasets import make_two_views
+    >>> views = make_two_views(3000, correlations=(0.9,), nonlinear=True, random_state=0)
+    >>> model = DeepCCA(n_components=1, hidden=(50,), epochs=5, random_state=0)
+    >>> model.fit(views.X, views.Y).transform(views.X).shape
+    (3000, 1)
+    """
+
+    _minibatch: ClassVar[Callable[..., Any]] = NetworkBatch
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        hidden: Any = (800, 800),
+        networks: Any = None,
+        head: str = "auto",
+        loss: str = "noi",
+        time_constant: float = 0.0,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float = WEIGHT_DECAY,
+        epochs: int | None = None,
+        max_time: float | None = None,
+        tol: float | None = 1e-3,
+        held_out: float = 0.1,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+        callbacks: Sequence[Callback] = (),
+        verbose: bool | None = None,
+        random_state: Any = None,
+        memory_budget: Any = None,
+        n_jobs: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.hidden = hidden
+        self.networks = networks
+        self.head = head
+        self.loss = loss
+        self.time_constant = time_constant
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.max_time = max_time
+        self.tol = tol
+        self.held_out = held_out
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.device = device
+
+    @classmethod
+    def load(cls, path: str | Path, *, networks: Any = None) -> Self:
+        """Read a model written by `save`.
+
+        A model with networks of your own needs them again, as they were passed to the constructor:
+        a model file holds no code.
+        """
+        return cls._from_file(read_model(path), networks)
+
+    @classmethod
+    def _from_file(cls, model: ModelFile, networks: Any = None) -> Self:
+        stored = model.header.get("params", {}).get("networks")
+        if stored is not None:
+            if networks is None:
+                raise ModelFileError(
+                    f"{model.path} holds a DeepCCA with networks of your own ({stored}). A model "
+                    "file holds no code: load it with DeepCCA.load(path, networks=...)."
+                )
+            model.header["params"]["networks"] = None
+        estimator = super()._from_file(model)
+        if stored is not None:
+            estimator.networks = networks
+            estimator._attach_networks()
+        return estimator
+
+    def _attach_networks(self) -> None:
+        """Give the networks of the user to the maps of a loaded model."""
+        x, y = self.projection_.x, self.projection_.y
+        views = []
+        for view, side in zip(View, (x, y), strict=True):
+            n_cols = side.features.n_cols
+            module = user_module(self.networks, view, n_cols, self.n_components)
+            views.append(ViewProjection(_attached(side.features, module), side.mean, side.weights))
+        self._keep(Projection(views[0], views[1], self.projection_.correlations))
+
+    def _backend(self, dtype: DType) -> Backend:
+        """Networks are trained by torch in float32, whatever the precision of the data."""
+        require("torch", "torch", "DeepCCA")
+        device = "cpu" if self.device is None else str(self.device)
+        return torch_backend(device, "float32", float64=False)
+
+    def _settings(self) -> dict[str, Any]:
+        checks.one_of("head", self.head, HEADS)
+        return {
+            "loss": checks.one_of("loss", self.loss, LOSSES),
+            "time_constant": checks.fraction("time_constant", self.time_constant),
+            "learning_rate": checks.optional(checks.positive, "learning_rate", self.learning_rate),
+            "weight_decay": checks.at_least_zero("weight_decay", self.weight_decay),
+        }
+
+    def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
+        L = checks.count("n_components", self.n_components)
+        hidden = hidden_layers(self.hidden)
+        for view in View:
+            if self.networks is None and not hidden[view]:
+                check_n_cols(view, sizes.n_cols[view], L)
+        n_held_out = 0
+        if not streaming:
+            n_held_out = held_out_rows(checks.fraction("held_out", self.held_out), sizes.n_rows)
+        n_train = sizes.n_rows - n_held_out
+        if n_train <= L:
+            raise InputError(
+                f"held_out={self.held_out!r} leaves {n_train} of {sizes.n_rows} rows to train on: "
+                f"CCA needs more rows than n_components={L}. Lower held_out."
+            )
+        b = self._batch_rows(L, n_train)
+        needed, batches = self._bytes_needed(hidden, sizes, b)
+        if needed > sizes.budget:
+            raise MemoryBudgetError(
+                f"DeepCCA with hidden={self.hidden!r} and minibatches of {b} rows needs about "
+                f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. Use "
+                "narrower layers, lower batch_size, or raise memory_budget."
+            )
+        epochs = checks.optional(checks.count, "epochs", self.epochs)
+        if epochs is None:
+            epochs = -(-min(DEFAULT_SAMPLES, DEFAULT_STEPS * b) // n_train)
+        return Plan(
+            seed=seed_from(self.random_state),
+            epochs=0 if streaming else epochs,
+            approximation=("network", "network"),
+            rank=(L, L),
+            precondition=(None, None),
+            n_held_out=n_held_out,
+            batch_size=b,
+            directions=L,
+            keep_features=True,
+            window_bytes=batches + (sizes.budget - needed) // 2,
+        )
+
+    def _batch_rows(self, L: int, n_train: int) -> int:
+        if self.batch_size is None:
+            return min(n_train, max(MIN_BATCH, BATCH_PER_COMPONENT * L))
+        b = checks.count("batch_size", self.batch_size)
+        if b > n_train:
+            raise InputError(
+                f"batch_size={b} but there are {n_train} rows to train on. Set batch_size to at "
+                f"most {n_train}, or leave it None."
+            )
+        if b <= L and not self.time_constant:
+            raise InputError(
+                f"batch_size={b} with n_components={L}: a minibatch of so few rows cannot estimate "
+                f"the covariance of the components. Set batch_size to at least {10 * L}, or "
+                "time_constant to e.g. 0.9, which remembers earlier minibatches."
+            )
+        return b
+
+    def _bytes_needed(self, hidden: Any, sizes: Sizes, b: int) -> tuple[int, int]:
+        """Bytes of weights, activations and minibatches; those of the minibatches alone."""
+        L = self.n_components
+        numbers = 0
+        for n_cols, layers in zip(sizes.n_cols, hidden, strict=True):
+            widths = (n_cols, *layers, L)
+            weights = sum((m + 1) * n for m, n in pairwise(widths))
+            numbers += WEIGHT_VECTORS * weights + 4 * b * sum(widths)
+        batches = BATCHES_ALIVE * b * (sizes.row_bytes + sum(sizes.working_bytes))
+        return numbers * sizes.itemsize + batches, batches
+
+    def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
+        """The networks, before training."""
+        hidden = hidden_layers(self.hidden)
+        samples = pairs.sample(WIDTH_SAMPLE, plan.seed)
+        dtype = np.dtype(pairs.dtype)
+        made = []
+        for view, sample in zip(View, samples, strict=True):
+            d, L = pairs.n_cols[view], self.n_components
+            shift, scale = standardisation(view.name, sample, dtype)
+            if self.networks is None:
+                module = perceptron(d, hidden[view], L, plan.seed, view)
+                made.append(Network(module, d, L, hidden[view], shift, scale))
+                continue
+            if pairs.stored_dtypes[view].kind != "f":
+                raise InputTypeError(
+                    f"{view.name} holds {pairs.stored_dtypes[view]}, but networks of your own take "
+                    f"floating-point rows. Convert and scale {view.name} first, e.g. {view.name}"
+                    ".astype('float32') / 255."
+                )
+            module = user_module(self.networks, view, d, L)
+            made.append(Network(module, d, L, None, shift, scale))
+        return made[0], made[1]  # type: ignore[return-value]
+
+    def _start(
+        self,
+        settings: dict[str, Any],
+        setup: Setup,
+        pairs: PairSource,
+        held_out: RowPair | None,
+    ) -> tuple[OptimizerState, Training]:
+        plan, backend = setup.plan, setup.backend
+        aligned_on = None if held_out is None else pairs.sample(plan.n_held_out, plan.seed)
+        views = []
+        for view, network in zip(View, setup.maps, strict=True):
+            U = backend.asarray(network.initial_weights())  # type: ignore[attr-defined]
+            if self.networks is not None:
+                rows = setup.fresh_sample(pairs, plan.batch_size)[view]
+                check_outputs(setup.other_features()[view], rows, U, view, self.n_components)
+            views.append(ViewState(U, backend.zeros((2, network.n_parameters))))  # type: ignore[attr-defined]
+        epochs = plan.epochs if self.epochs is None or not plan.epochs else self.epochs
+        steps = epochs * -(-pairs.n_rows // plan.batch_size)
+        rate = settings["learning_rate"]
+        update = DeepUpdate(
+            features=setup.features,
+            schedule=Schedule(steps or None, self.max_time if steps else None),
+            learning_rate=LEARNING_RATE if rate is None else rate,
+            weight_decay=settings["weight_decay"],
+            n_components=setup.n_components,
+            rho=settings["time_constant"],
+            loss=settings["loss"],
+            seed=plan.seed,
+            draws=self.networks is not None,
+            backend=backend,
+            engine=setup.engine,
+        )
+        training = Training(setup, update, held_out, aligned_on, self._final_cca)
+        return OptimizerState(views[0], views[1]), training
+
+    def _final_cca(
+        self, training: Training, weights: tuple[Array, Array], pairs: PairSource
+    ) -> Projection | None:
+        """The best head for networks with these weights; None if the weights are not finite."""
+        setup = training.setup
+        vectors = [setup.backend.to_numpy(U) for U in weights]
+        if not all(np.isfinite(U).all() for U in vectors):
+            return None
+        x, y = (
+            network.feature_map(U)  # type: ignore[attr-defined]
+            for network, U in zip(setup.maps, vectors, strict=True)
+        )
+        maps, last = (x[0], y[0]), (x[1], y[1])
+        rows = pairs.sample(min(HEAD_ROWS, pairs.n_rows), setup.plan.seed)
+        outputs = aligned_outputs(maps, last, rows, self.n_components)
+        if training.held_out is None and self.head != "nystrom":
+            return outputs
+        solve = partial(self._solved_head, rows=rows, held_out=training.held_out)
+        found: list[tuple[float, str, Projection]] = []
+        if training.held_out is not None and self.head == "auto":
+            found.append((held_out_score(outputs, training.held_out), "outputs", outputs))
+        if self.head != "nystrom":
+            found.append(solve("network", maps))
+        if self.head != "linear":
+            kernels = [
+                kernel_on(features, own, setup.plan.seed)
+                for features, own in zip(maps, rows, strict=True)
+            ]
+            found.append(solve("nystrom", (kernels[0], kernels[1])))
+        few, many = min(pairs.n_cols), max(pairs.n_cols)
+        if self.head == "auto" and self.n_components <= few and many <= MAX_INPUT_COLUMNS:
+            inputs = Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
+            found.append(solve("inputs", inputs))
+        best = max(found, key=lambda one: one[0])
+        logger.info(
+            "head: %s, because of its correlation of held-out pairs: %s.",
+            best[1],
+            ", ".join(f"{name} {score:.2f}" for score, name, _ in found),
+        )
+        return best[2]
+
+    def _solved_head(
+        self,
+        name: str,
+        maps: tuple[FeatureMap, FeatureMap],
+        rows: RowPair,
+        held_out: RowPair | None,
+    ) -> tuple[float, str, Projection]:
+        """CCA of these features with the ridge that does best on the held-out rows."""
+        model = FourierCCA(
+            self.n_components,
+            approximation=maps,
+            memory_budget=self.memory_budget,
+            n_jobs=self.n_jobs,
+        )
+        model.partial_fit(*rows, solve=False)
+
+        def at(reg: float) -> tuple[float, str, Projection]:
+            model.set_params(reg=reg).solve()
+            score = 0.0 if held_out is None else model.score(*held_out)
+            return score, name, model.projection_
+
+        best = at(FIRST_REG[name])
+        if held_out is None:
+            return best
+        first = REGS.index(FIRST_REG[name])
+        for regs in (REGS[first + 1 :], REGS[:first][::-1]):  # stronger, then weaker
+            for reg in regs:
+                found = at(reg)
+                if found[0] <= best[0]:
+                    break
+                best = found
+        return best
+
+
+def hidden_layers(hidden: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The widths of the hidden layers of both views."""
+
+    def is_layers(value: Any) -> bool:
+        return isinstance(value, tuple | list) and all(checks.is_integer(one) for one in value)
+
+    if is_layers(hidden):
+        hidden = (hidden, hidden)
+    if not (isinstance(hidden, tuple | list) and len(hidden) == 2 and all(map(is_layers, hidden))):
+        raise InputTypeError(
+            f"hidden={hidden!r}: wanted a tuple of widths such as (800, 800), () for a linear view,"
+            " or a pair of these (one for X, one for Y)."
+        )
+    x, y = (tuple(checks.count("hidden", one) for one in layers) for layers in hidden)
+    return x, y
+
+
+def held_out_rows(held_out: float, n_rows: int) -> int:
+    """Number of rows to hold out: enough to choose on, at most a fifth."""
+    if held_out == 0 or n_rows < MIN_ROWS_TO_HOLD_OUT:
+        return 0
+    return min(MAX_HELD_OUT, max(int(held_out * n_rows), min(MIN_HELD_OUT, n_rows // 5)))
+
+
+def standardisation(
+    view: str, sample: Array, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What to subtract from each column and multiply it by, so that columns have similar sizes.
+
+    Columns are divided by (mean c^4)^(1/4) of their centred values, then all of them by one number
+    that makes the mean variance 1. Division by the standard deviation would blow up columns that
+    are 0 in nearly all rows, such as border pixels. Columns that do not vary get 0; sparse rows are
+    not centred.
+    """
+    rows = dense(sample).astype(np.float64)
+    mean = np.zeros(rows.shape[1]) if is_sparse(sample) else rows.mean(axis=0)
+    rows -= mean
+    largest = np.abs(rows).max(axis=0)
+    varies = largest > np.finfo(dtype).eps * np.abs(mean)
+    if not varies.any():
+        raise InputError(
+            f"view {view} does not vary: all {len(rows)} sampled rows are the same. Check the data "
+            f"of {view}."
+        )
+    rows /= np.where(varies, largest, 1.0)  # so that powers neither overflow nor vanish
+    scale = np.zeros(len(mean))
+    scale[varies] = np.mean(rows[:, varies] ** 4, axis=0) ** -0.25
+    scale *= np.mean(np.square(rows[:, varies] * scale[varies])) ** -0.5
+    scale[varies] /= largest[varies]
+    return mean.astype(dtype), scale.astype(dtype)
+
+
+def user_module(networks: Any, view: View, n_cols: int, n_components: int) -> Any:
+    """A copy of the module that the user passed for a view, or what the callable returns."""
+    import torch
+
+    if not isinstance(networks, tuple | list) or len(networks) != 2:
+        raise InputTypeError(
+            f"networks={networks!r}: wanted a pair (x_network, y_network) of torch modules or of "
+            "callables (n_columns, n_components) -> module."
+        )
+    given = networks[view]
+    if isinstance(given, torch.nn.Module):
+        return deepcopy(given)
+    if not callable(given):
+        raise InputTypeError(
+            f"the network of {view.name} is {given!r}: wanted a torch module, or a callable "
+            "(n_columns, n_components) -> module."
+        )
+    made = given(n_cols, n_components)
+    if not isinstance(made, torch.nn.Module):
+        raise InputTypeError(
+            f"the callable for the network of {view.name} returned {made!r}: wanted a "
+            "torch.nn.Module."
+        )
+    return made
+
+
+def check_outputs(
+    minibatch: NetworkBatch, rows: Array, weights: Array, view: View, n_components: int
+) -> None:
+    """Check before training that a module of the user's returns (b, L) finite numbers."""
+    import torch
+
+    minibatch.load(rows)
+    try:
+        outputs = minibatch.project(weights, None)  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the network of {view.name} fails on rows of shape {tuple(rows.shape)}: {error}. It "
+            f"must take (b, {rows.shape[1]}) and return (b, {n_components})."
+        ) from error
+    wanted = (int(rows.shape[0]), n_components)
+    if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != wanted:
+        shape = getattr(outputs, "shape", None)
+        raise InputError(
+            f"the network of {view.name} returns {'no tensor' if shape is None else tuple(shape)} "
+            f"for rows of shape {tuple(rows.shape)}: wanted {wanted}, a column per component."
+        )
+    if not bool(torch.isfinite(outputs).all()):
+        raise InputError(
+            f"the network of {view.name} returns NaN or infinite values for the first minibatch. "
+            "Check its initial weights and the scale of the data."
+        )
+
+
+def _attached(features: FeatureMap, module: Any) -> FeatureMap:
+    """The map with the module in the place where it needs one."""
+    if isinstance(features, TorchNetwork):
+        return features.with_module(module)
+    if isinstance(features, Chain):
+        return Chain(_attached(features.first, module), features.second, features.kernel)
+    return features
+
+
+def kernel_on(features: FeatureMap, rows: Array, seed: int) -> FeatureMap:
+    """Nystrom features on top of learned ones; linear views stay as they are."""
+    if features.is_identity:
+        return features
+    n = max(1, min(HEAD_LANDMARKS, rows.shape[0] // 2))
+    # Rows are a random sample in row order: every k-th is one, too.
+    landmarks = all_features(features, rows[:: rows.shape[0] // n][:n])
+    kernel = with_default_width(RBF(), landmarks)
+    return Chain(features, Nystrom.fit(landmarks, kernel), kernel)
+
+
+def aligned_outputs(
+    maps: tuple[FeatureMap, FeatureMap],
+    last: tuple[NDArray[Any], NDArray[Any]],
+    rows: RowPair,
+    n_components: int,
+) -> Projection:
+    """The trained networks as they are: linear CCA of their outputs on these rows."""
+    from knoi.solvers.exact import Moments, solve_primal
+
+    n = min(FINAL_ROWS, rows[0].shape[0])
+    moments = Moments((last[0].shape[1], last[1].shape[1]), numpy_backend("float64"))
+    sums = [np.zeros(features.rank) for features in maps]
+    for start in range(0, n, 8 * PIECE_ROWS):
+        scores = []
+        for v, features in enumerate(maps):
+            Phi = all_features(features, rows[v][start : min(start + 8 * PIECE_ROWS, n)])
+            sums[v] += np.asarray(Phi.sum(axis=0), dtype=np.float64).reshape(-1)
+            scores.append(np.asarray(Phi @ last[v], dtype=np.float64))
+        moments.update(*scores)
+    solution = solve_primal(
+        moments.covariances(consume=True), n_components, (0.0, 0.0), moments.backend
+    )
+    x, y = (
+        ViewProjection(features, total / n, W @ A)
+        for features, total, W, A in zip(maps, sums, last, (solution.U, solution.V), strict=True)
+    )
+    return Projection(x, y, solution.correlations)
+
+
+def held_out_score(projection: Projection, rows: RowPair) -> float:
+    """Total correlation of the held-out rows."""
+    from knoi.solvers.exact import columnwise_correlation
+
+    Zx, Zy = (
+        np.asarray(side(own)) for side, own in zip((projection.x, projection.y), rows, strict=True)
+    )
+    return columnwise_correlation(Zx, Zy)
