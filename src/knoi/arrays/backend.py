@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import array_api_compat.numpy
@@ -43,6 +44,16 @@ class Backend:
         return self.device is None
 
     @property
+    def in_main_memory(self) -> bool:
+        """Whether arrays are in main memory: NumPy, or torch on the CPU."""
+        return self.device is None or self.device.startswith("cpu")
+
+    @property
+    def own_memory(self) -> bool:
+        """Whether the device has memory of its own, besides main memory."""
+        return self.device is not None and self.device.startswith("cuda")
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one number in `dtype`."""
         return 4 if self.dtype == "float32" else 8
@@ -52,28 +63,34 @@ class Backend:
 
         Sparse rows stay sparse (CSR) with NumPy and become dense on a torch device.
         """
+        if isinstance(values, Placed):
+            values = values.get()
         wanted = dtype or self.dtype
-        if scipy.sparse.issparse(values):
-            if self.is_numpy:
-                return scipy.sparse.csr_array(values).astype(wanted, copy=False)
-            size = math.prod(values.shape) * np.dtype(wanted).itemsize
-            if size > MAX_DENSE_BYTES:
-                raise MemoryBudgetError(
-                    f"{values.shape[0]} sparse rows of {values.shape[1]} columns would take "
-                    f"{size / 2**30:.1f} GiB on device={self.device!r}, where rows are dense. Use "
-                    "device=None, which keeps them sparse, or smaller minibatches."
-                )
-            values = values.astype(wanted, copy=False).toarray()
         if self.is_numpy:
+            if scipy.sparse.issparse(values):
+                return scipy.sparse.csr_array(values).astype(wanted, copy=False)
             if hasattr(values, "detach"):  # a tensor, perhaps on a device
                 values = values.detach().cpu().numpy()
             return np.asarray(values, dtype=wanted)
+        if scipy.sparse.issparse(values):
+            values = self._dense(values, wanted)
         if isinstance(values, np.ndarray):
             # torch does not accept read-only memory or negative strides; a source may return both.
             values = np.require(values, dtype=wanted, requirements=["C", "W"])
             if min(values.strides, default=0) < 0:  # a single row counts as contiguous
                 values = values.copy()
         return self.xp.asarray(values, dtype=getattr(self.xp, wanted), device=self.device)
+
+    def _dense(self, rows: Any, dtype: DType) -> NDArray[Any]:
+        size = math.prod(rows.shape) * np.dtype(dtype).itemsize
+        if size > MAX_DENSE_BYTES:
+            raise MemoryBudgetError(
+                f"{rows.shape[0]} sparse rows of {rows.shape[1]} columns would take "
+                f"{size / 2**30:.1f} GiB on device={self.device!r}, where rows are dense. Use "
+                "device=None, which keeps them sparse, or smaller minibatches."
+            )
+        made: NDArray[Any] = rows.astype(dtype, copy=False).toarray()
+        return made
 
     def empty(self, shape: tuple[int, ...], dtype: DType | None = None) -> Array:
         """Uninitialised array of `shape`."""
@@ -88,15 +105,85 @@ class Backend:
         host: NDArray[Any] = values if self.is_numpy else values.detach().cpu().numpy()
         return host if scipy.sparse.issparse(host) else np.asarray(host)
 
+    def holds(self, values: Any) -> bool:
+        """Whether `values` is a tensor on the device of this backend."""
+        if self.is_numpy or not hasattr(values, "detach"):
+            return False
+        # The device of a new tensor has an index: "cuda" means the current one.
+        return bool(self.xp.empty(0, device=self.device).device == values.device)
+
     def free_bytes(self) -> int:
-        """Bytes of free memory on the device."""
-        if self.device is not None and self.device.startswith("cuda"):
+        """Bytes of free memory on the device; blocks that torch caches but does not use are free."""
+        if not self.own_memory:
+            return available_ram()
+        import torch
+
+        index = torch.device(self.device).index
+        index = torch.cuda.current_device() if index is None else index
+        cached = torch.cuda.memory_reserved(index) - torch.cuda.memory_allocated(index)
+        return int(torch.cuda.mem_get_info(index)[0] + cached)
+
+
+class Placed:
+    """Rows on their way to the device of a backend: uploaded once, however often they are used.
+
+    Threads may make them ahead of time. With CUDA the copy then begins at once, from pinned memory
+    and on a stream of its own, so that it overlaps what the device computes; `get` makes the
+    caller's stream wait for it. torch reuses pinned memory only after its copies, and memory of the
+    device only after the streams that it was recorded on. Elsewhere `get` makes a plain copy. The
+    part for CUDA was never run on a GPU.
+    """
+
+    def __init__(self, rows: Any, backend: Backend) -> None:
+        self._rows = rows  # None once they are on the device
+        self._backend = backend
+        self._on_device: Any = None
+        self._copied: Any = None  # the event at the end of the copy
+        if backend.own_memory and not hasattr(rows, "detach") and _has_cuda():
+            self._begin()
+
+    def _begin(self) -> None:
+        import torch
+
+        backend, rows = self._backend, self._rows
+        if scipy.sparse.issparse(rows):
+            rows = backend._dense(rows, backend.dtype)
+        dtype = getattr(torch, backend.dtype)
+        pinned = torch.empty(tuple(rows.shape), dtype=dtype, pin_memory=True)
+        pinned.numpy()[...] = rows
+        stream = _upload_stream(backend.device)
+        with torch.cuda.stream(stream):
+            self._on_device = pinned.to(stream.device, non_blocking=True)
+            self._copied = stream.record_event()
+        self._rows = None
+
+    def get(self) -> Array:
+        """The rows as an array of the backend."""
+        if self._copied is not None:
             import torch
 
-            index = torch.device(self.device).index
-            index = torch.cuda.current_device() if index is None else index
-            return int(torch.cuda.mem_get_info(index)[0])
-        return available_ram()
+            stream = torch.cuda.current_stream(self._on_device.device)
+            stream.wait_event(self._copied)
+            self._on_device.record_stream(stream)
+        elif self._on_device is None:
+            rows = self._backend.asarray(self._rows)
+            if self._backend.is_numpy:
+                return rows  # nothing was uploaded: a conversion is not worth the memory
+            self._rows, self._on_device = None, rows
+        return self._on_device
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@cache
+def _upload_stream(device: str | None) -> Any:
+    import torch
+
+    return torch.cuda.Stream(device=device)
 
 
 def numpy_backend(dtype: DType = "float64") -> Backend:
