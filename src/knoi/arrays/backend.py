@@ -113,7 +113,7 @@ class Backend:
         return bool(self.xp.empty(0, device=self.device).device == values.device)
 
     def free_bytes(self) -> int:
-        """Bytes of free memory on the device; blocks that torch caches but does not use are free."""
+        """Bytes of free memory on the device; what torch caches but does not use is free."""
         if not self.own_memory:
             return available_ram()
         import torch

@@ -99,13 +99,14 @@ def _canonical_csr(data: Any, label: str) -> scipy.sparse.csr_array:
 def open_tensor(data: Any, label: str) -> RowSource:
     """A torch tensor on any device; only the rows that are read are copied to the CPU."""
     check_shape(label, tuple(data.shape))
+    table = data.detach()
 
     def fetch(start: int, stop: int) -> NDArray[Any]:
-        rows = data.detach()[start:stop]
+        rows = table[start:stop]
         # NumPy has no bfloat16 and no 8-bit floats; float32 holds them all.
         if str(rows.dtype).startswith(("torch.bfloat16", "torch.float8")):
             rows = rows.float()
-        return read_only(rows.numpy(force=True))
+        return read_only(rows.cpu().resolve_conj().resolve_neg().numpy())
 
     try:
         dtype = fetch(0, 0).dtype
@@ -115,7 +116,8 @@ def open_tensor(data: Any, label: str) -> RowSource:
             "tensors of real numbers can be used. Convert it first, e.g. with tensor.to_dense() or "
             "tensor.float(), or pass a scipy.sparse matrix."
         ) from error
-    return RowSource(label, tuple(data.shape), dtype, fetch, random_access=True)
+    tensor = None if table.device.type == "cpu" else table
+    return RowSource(label, tuple(data.shape), dtype, fetch, random_access=True, tensor=tensor)
 
 
 def open_pandas(data: Any, label: str) -> RowSource:

@@ -47,7 +47,8 @@ class Prefetcher(Generic[Item]):
     With the item in use, at most `depth + 1` items are in memory. An error in the thread is raised
     in the consumer, unchanged, after the items made before it. `close` (or leaving a `with` block)
     ends the thread and waits for it; deleting the iterator ends its thread, too. Long work calls
-    `stopped` now and then and ends early if it is true.
+    `stopped` now and then and ends early if it is true. With `depth` 0 there is no thread: an item
+    is made when it is asked for.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Prefetcher(Generic[Item]):
     ) -> None:
         stopped = threading.Event()
         self._items = produce(stopped.is_set)
+        self._lazy = depth == 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="knoi-prefetch")
         self._stop = weakref.finalize(self, _stop, stopped, self._thread)
         self._ahead: deque[Future[Item]] = deque()
@@ -68,6 +70,8 @@ class Prefetcher(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
+        if self._lazy:
+            return next(self._items)
         if not self._ahead:
             raise StopIteration
         while not self._ahead[0].done():
@@ -168,9 +172,31 @@ class PairSource:
         """True if both views are arrays in memory: rows can be taken by index at no extra cost."""
         return self._x.indexable and self._y.indexable
 
-    def read(self, start: int, stop: int) -> RowPair:
-        """Pairs `start:stop` as stored; may be read-only views of the sources' memory."""
-        return self._read_runs(self._range(start, stop))
+    def settle(self, backend: Backend, budget: int) -> None:
+        """Decide where tensors on a device are read, before anything else is.
+
+        They stay there if the backend computes there, in the precision of the pairs. Otherwise they
+        are downloaded, if that takes at most half of `budget`, the bytes of main memory that may be
+        used; larger ones are read in pieces, like files.
+        """
+        for view in (self._x, self._y):
+            if backend.dtype == self.dtype:
+                view.stay_near(backend)
+        if self._x.bytes_elsewhere + self._y.bytes_elsewhere <= budget // 2:
+            self._x.download()
+            self._y.download()
+
+    @property
+    def near(self) -> bool:
+        """Whether a view is a tensor that stays on its device."""
+        return self._x.near or self._y.near
+
+    def read(self, start: int, stop: int, *, near: bool = False) -> RowPair:
+        """Pairs `start:stop` as stored; may be read-only views of the sources' memory.
+
+        With `near`, rows of tensors that stay on their device are left there.
+        """
+        return self._read_runs(self._range(start, stop), near=near)
 
     def _range(self, start: int, stop: int) -> RowRuns:
         if not 0 <= start <= stop <= self.n_rows:
@@ -180,22 +206,34 @@ class PairSource:
             )
         return self._rows.part(start, stop)
 
-    def _read_runs(self, runs: RowRuns) -> RowPair:
-        return self._x.read_runs(runs), self._y.read_runs(runs)
+    def _read_runs(self, runs: RowRuns, *, near: bool = False) -> RowPair:
+        return self._x.read_runs(runs, near=near), self._y.read_runs(runs, near=near)
 
     def take(self, rows: Rows) -> RowPair:
         """The given pairs, in the order given, in fresh arrays; for pairs with `random_access`."""
         rows = self._rows.locate(rows)
         return self._x.take(rows), self._y.take(rows)
 
+    def in_order(self, order: Rows) -> Callable[[slice], RowPair]:
+        """A function that takes the pairs at a part of `order`; for pairs with `random_access`.
+
+        Pairs come in fresh arrays, on the device if they stay there.
+        """
+        x, y = (view.in_order(self._rows, order) for view in (self._x, self._y))
+        return lambda part: (x(part), y(part))
+
     def chunks(self, rows: int) -> Iterator[tuple[int, int]]:
         """Consecutive ranges `(start, stop)` of at most `rows` rows that cover all pairs."""
         return ((start, min(start + rows, self.n_rows)) for start in range(0, self.n_rows, rows))
 
-    def iterate(self, rows: int) -> Prefetcher[RowPair]:
-        """All pairs in order, in `chunks(rows)`; the next chunk is read while one is in use."""
-        ranges = self.chunks(rows)
-        return Prefetcher(lambda _: (self.read(start, stop) for start, stop in ranges), depth=1)
+    def iterate(self, rows: int, *, near: bool = False) -> Prefetcher[RowPair]:
+        """All pairs in order, in `chunks(rows)`; the next chunk is read while one is in use.
+
+        With `near`, rows of tensors that stay on their device are left there.
+        """
+        near = near and self.near
+        read = (self.read(start, stop, near=near) for start, stop in self.chunks(rows))
+        return Prefetcher(lambda _: read, depth=0 if near else 1)
 
     def split(self, held_out: float, seed: int) -> tuple["PairSource", "PairSource"]:
         """Split at random into `(rest, held out)`; every pair is in exactly one part.

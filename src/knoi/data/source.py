@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import scipy.sparse
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, available_ram
@@ -69,7 +70,8 @@ class RowSource:
 
     `fetch(start, stop)` returns the rows of a valid, non-empty range. Memory that belongs to the
     data must be read-only; fresh memory may be writable. Rows are CSR if `stored_bytes`, the bytes
-    of all rows, is given. `release` closes what was opened for this source.
+    of all rows, is given. `release` closes what was opened for this source. `tensor` is the whole
+    table where it is, if that is a torch device other than the CPU.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class RowSource:
         column_names: tuple[str, ...] | None = None,
         release: Callable[[], None] | None = None,
         stored_bytes: int | None = None,
+        tensor: Any = None,
     ) -> None:
         check_shape(label, shape)
         check_dtype(label, dtype)
@@ -93,6 +96,7 @@ class RowSource:
         self.row_bytes = dense_row if stored_bytes is None else -(-stored_bytes // self.n_rows)
         self.random_access = random_access
         self.column_names = column_names
+        self.tensor = tensor
         self._label = label
         self._fetch: Callable[[int, int], Array] | None = fetch
         self._release = release
@@ -403,18 +407,52 @@ class CheckedView:
     """A `ViewSource` whose rows are checked to be finite, with its name ("X" or "Y") for messages.
 
     Threads may read at the same time: the source itself is called by one of them at a time.
+
+    A tensor on a device may stay there (`stay_near`): computations take its rows where they are,
+    everything else downloads what it reads. Or it is downloaded once (`download`). With neither it
+    is read like a file.
     """
 
     def __init__(self, source: ViewSource, name: str) -> None:
         self.source = source
         self.name = name
         self.reading = threading.Lock()  # held while the source reads
-        self._table = _storage(source)
+        self.near = False  # whether the view is a tensor that stays on its device
+        self._tensor: Array = getattr(source, "tensor", None)
+        self._table = _storage(source) if self._tensor is None else None
 
     @property
     def indexable(self) -> bool:
         """True if `take` costs no more than copying the rows: the view is an array in memory."""
-        return self._table is not None
+        return self._table is not None or self.near
+
+    @property
+    def bytes_elsewhere(self) -> int:
+        """Bytes of a tensor that is on a device and does not stay there; otherwise 0."""
+        elsewhere = self._tensor is not None and not self.near
+        return self.source.n_rows * self.source.row_bytes if elsewhere else 0
+
+    def stay_near(self, backend: Backend) -> None:
+        """Leave a tensor where it is if that is the device of the backend.
+
+        All its values are checked here: a check of every minibatch would wait for the device.
+        """
+        if self.near or not backend.holds(self._tensor):
+            return
+        xp, rows = array_namespace(self._tensor), max(1, _SEARCH_BYTES // self.source.row_bytes)
+        starts = range(0, self.source.n_rows, rows)
+        finite = [xp.all(xp.isfinite(self._tensor[start : start + rows])) for start in starts]
+        for start, one in zip(starts, xp.stack(finite).cpu().tolist(), strict=True):
+            if not one:
+                self.read(start, min(start + rows, self.source.n_rows))  # raises, with the cell
+        self.near = True
+
+    def download(self) -> None:
+        """Copy a tensor on a device to main memory, once for all reads."""
+        if self.bytes_elsewhere:
+            rows, names = self.source.read(0, self.source.n_rows), self.source.column_names
+            self.source = array_source(rows, self.name, random_access=True, column_names=names)
+            self._table, self._tensor = _storage(self.source), None
 
     def bytes_on(self, backend: Backend) -> int:
         """Bytes per row as an array of `backend`, in its precision."""
@@ -424,18 +462,25 @@ class CheckedView:
             return int(self.source.row_bytes * grown)
         return self.source.n_cols * backend.itemsize
 
-    def read(self, start: int, stop: int) -> Array:
-        """Rows `start:stop`; may be a read-only view of the source's memory."""
+    def read(self, start: int, stop: int, *, near: bool = False) -> Array:
+        """Rows `start:stop`; may be a read-only view of the source's memory.
+
+        With `near`, rows of a tensor that stays on its device are left there.
+        """
+        if near and self.near:
+            return self._tensor[start:stop]
         with self.reading:
             rows = self.source.read(start, stop)
         check_finite(rows, self.name, start, self.source.column_names)
         return rows
 
-    def read_runs(self, runs: RowRuns) -> Array:
+    def read_runs(self, runs: RowRuns, *, near: bool = False) -> Array:
         """The rows of a set, in order, with one read per run."""
         if len(runs) == 1:
-            return self.read(int(runs.starts[0]), int(runs.stops[0]))
-        if self._table is not None:
+            return self.read(int(runs.starts[0]), int(runs.stops[0]), near=near)
+        if near and self.near:
+            return self._take_there(self._upload(runs.rows()))
+        if self._table is not None or self._tensor is not None:
             return self.take(runs.rows())
         if not len(runs):
             return self.source.read(0, 0)
@@ -449,12 +494,40 @@ class CheckedView:
 
     def take(self, rows: Rows) -> Array:
         """The given rows, in the order given, in a fresh array."""
-        if self._table is None:
+        if self._tensor is not None:
+            taken = self._take_there(self._upload(rows))
+            xp = array_namespace(taken)
+            # NumPy has no bfloat16: the source says which dtype holds its values.
+            gathered = taken.to(getattr(xp, self.source.dtype.name)).cpu().numpy()
+        elif self._table is None:
             distinct, index = np.unique(rows, return_inverse=True)
             return gather(self.read_runs(RowRuns.from_rows(distinct)), index)
-        gathered = gather(self._table, rows)
+        else:
+            gathered = gather(self._table, rows)
         check_finite(gathered, self.name, rows, self.source.column_names)
         return gathered
+
+    def in_order(self, members: RowRuns, order: Rows) -> Callable[[slice], Array]:
+        """A function that takes a part of `order`, the rows of a set in any order.
+
+        Where the view stays near, so do the rows; their numbers are uploaded once, with the first.
+        """
+        if not self.near:
+            return lambda part: self.take(members.locate(order[part]))
+        there: list[Array] = []
+
+        def take(part: slice) -> Array:
+            if not there:
+                there.append(self._upload(members.locate(order)))
+            return self._take_there(there[0][part])
+
+        return take
+
+    def _upload(self, rows: Rows) -> Array:
+        return array_namespace(self._tensor).asarray(rows, device=self._tensor.device)
+
+    def _take_there(self, rows: Array) -> Array:
+        return array_namespace(self._tensor).take(self._tensor, rows, axis=0)
 
 
 def gather(table: Array, rows: Rows) -> Array:

@@ -1,12 +1,13 @@
 """Shuffled, prefetched, resumable minibatches of pairs, from memory or from files of any size."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.random import Purpose, generator
@@ -142,7 +143,7 @@ class Position:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One minibatch of b pairs, in fresh C-contiguous arrays."""
+    """One minibatch of b pairs, in fresh C-contiguous arrays; or what `place` made of them."""
 
     x: Array  # (b, dx), in the pairs' compute precision; CSR if the view is sparse
     y: Array  # (b, dy)
@@ -152,13 +153,14 @@ class Batch:
     next_position: Position
 
 
-_Gather = Callable[[Rows], RowPair]
+_Take = Callable[[Rows], RowPair]
+_Gather = Callable[[slice], RowPair]
 _Piece = tuple[Array, Array, Rows]  # x, y and their row numbers
 
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """One shuffled window in memory: `gather` returns the pairs at given indices."""
+    """One shuffled window in memory: `gather` returns the pairs at a part of its order."""
 
     drawn: ShuffledWindow
     order: Rows  # indices in the order they are visited
@@ -166,8 +168,8 @@ class _Window:
 
     def piece(self, start: int, stop: int) -> _Piece:
         """Rows `start:stop` of the epoch's order, all of which are in this window."""
-        indices = self.order[start - self.drawn.start : stop - self.drawn.start]
-        return (*self.gather(indices), self.drawn.rows(indices))
+        part = slice(start - self.drawn.start, stop - self.drawn.start)
+        return (*self.gather(part), self.drawn.rows(self.order[part]))
 
 
 class PairStream:
@@ -181,7 +183,9 @@ class PairStream:
     Pairs in memory, and files that fit in `window_bytes`, are shuffled uniformly. A larger file is
     split into contiguous chunks. Each epoch reads them in a random order, a window of several
     chunks at a time (each chunk at once, in file order), and shuffles the rows of each window.
-    Two threads read and gather ahead of the consumer.
+    Two threads read and gather ahead of the consumer; tensors that stay on their device are
+    gathered there, when the minibatch is asked for. `place`, a function per view, is called with
+    the rows of each minibatch, by the thread that gathers them.
 
     `window_bytes` is the memory for all rows that the stream holds: five minibatches (one in use,
     two ahead, the rows for the last one, a conversion) and, for files, two windows (one in use, one
@@ -198,6 +202,7 @@ class PairStream:
         window_bytes: int,
         epochs: int | None = None,
         start: Position | None = None,
+        place: Sequence[Callable[[Array], Any]] | None = None,
     ) -> None:
         n = pairs.n_rows
         if not 1 <= batch_size <= n:
@@ -210,6 +215,7 @@ class PairStream:
         self.seed = seed
         self.epochs = epochs
         self.start = start or Position()
+        self.place = place
         self.batches_per_epoch = -(-n // batch_size)
         # Rows that the last minibatch of an epoch takes from its first.
         self._wrapped = self.batches_per_epoch * batch_size - n
@@ -229,10 +235,10 @@ class PairStream:
         )
 
     def __iter__(self) -> Prefetcher[Batch]:
-        return Prefetcher(self._batches, depth=_BATCHES_AHEAD)
+        return Prefetcher(self._batches, depth=0 if self.pairs.near else _BATCHES_AHEAD)
 
     def _batches(self, stopped: Stopped) -> Generator[Batch, None, None]:
-        """Gather minibatches from the windows; runs in a separate thread."""
+        """Gather minibatches from the windows; usually runs in a separate thread."""
         n, b, wrapped = self.pairs.n_rows, self.batch_size, self._wrapped
         with Prefetcher(lambda _: self._windows(stopped), depth=1) as windows:
             head: list[_Piece] = []
@@ -261,11 +267,14 @@ class PairStream:
         return self.start.batch * self.batch_size if epoch == self.start.epoch else 0
 
     def _batch(self, pieces: list[_Piece], position: Position) -> Batch:
-        x, y, rows = zip(*pieces, strict=True)
+        *views, rows = zip(*pieces, strict=True)
+        x, y = (_joined(view, self.pairs.dtype) for view in views)
+        if self.place is not None:
+            x, y = (place(view) for place, view in zip(self.place, (x, y), strict=True))
         epochs, following = divmod(position.batch + 1, self.batches_per_epoch)
         return Batch(
-            x=_joined(x, self.pairs.dtype),
-            y=_joined(y, self.pairs.dtype),
+            x=x,
+            y=y,
             rows=np.concatenate(rows),
             position=position,
             next_position=Position(position.epoch + epochs, following),
@@ -273,7 +282,7 @@ class PairStream:
 
     def _windows(self, stopped: Stopped) -> Generator[_Window, None, None]:
         """Read the windows, beginning with the first that is needed; runs in a separate thread."""
-        resident: _Gather | None = self.pairs.take if self.pairs.random_access else None
+        resident: _Take | None = None
         first = self.start.epoch
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             for drawn in self.plan.windows(self.seed, epoch):
@@ -281,12 +290,16 @@ class PairStream:
                 # last minibatch.
                 if drawn.stop <= self._first_row(epoch) and drawn.start >= self._wrapped:
                     continue
+                order = drawn.shuffle()
+                if self.pairs.random_access:
+                    yield _Window(drawn, order, self.pairs.in_order(order))
+                    continue
                 if resident is None and self.plan.one_window:
                     resident = self._load(drawn, stopped)
                 # No name for the rows: it would keep them in memory while the next are read.
-                yield _Window(drawn, drawn.shuffle(), resident or self._load(drawn, stopped))
+                yield _Window(drawn, order, _by_part(resident or self._load(drawn, stopped), order))
 
-    def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Gather:
+    def _load(self, drawn: ShuffledWindow, stopped: Stopped) -> _Take:
         """Read a window's chunks in file order into memory."""
         n_rows = drawn.stop - drawn.start
         # Of each view, an array to fill, or a list of CSR chunks.
@@ -306,6 +319,10 @@ class PairStream:
         return lambda indices: (gather(x, indices), gather(y, indices))
 
 
+def _by_part(take: _Take, order: Rows) -> _Gather:
+    return lambda part: take(order[part])
+
+
 def _add(windows: list[Any], at: int, chunk: RowPair) -> None:
     # A function, so that no name keeps a chunk in memory while the next one is read.
     for window, rows in zip(windows, chunk, strict=True):
@@ -317,4 +334,8 @@ def _add(windows: list[Any], at: int, chunk: RowPair) -> None:
 
 def _joined(pieces: tuple[Array, ...], dtype: str) -> Array:
     """Concatenate in the compute precision; a single piece of that precision is not copied."""
+    if hasattr(pieces[0], "detach"):  # tensors on a device
+        xp = array_namespace(pieces[0])
+        joined = xp.concat(pieces, axis=0) if len(pieces) > 1 else pieces[0]
+        return joined.to(getattr(xp, dtype))
     return stack(pieces, dtype) if len(pieces) > 1 else pieces[0].astype(dtype, copy=False)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array, Backend, Placed
 from knoi.arrays.random import Purpose, View, derived_seed, generator
 from knoi.arrays.sparse import dense
 from knoi.engine import Engine
@@ -150,15 +150,29 @@ class NetworkBatch:
     def __init__(self, network: Network, _batch_size: int, backend: Backend, *, keep: bool) -> None:
         self._network, self._backend, self._training = network, backend, keep
         self._rows: Array = None
+        self._there: Network | None = None  # with the standardisation on the device
         self._run: tuple[Array, list[Array], list[Array]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without the rows of the last minibatch."""
-        return {**self.__dict__, "_rows": None, "_run": None}
+        return {**self.__dict__, "_rows": None, "_run": None, "_there": None}
 
-    def load(self, X: Array) -> None:
+    def place(self, X: Array) -> Placed:
+        """Rows for `load`: standardised now, uploaded ahead of time, and only once."""
+        network = self._network
+        if hasattr(X, "detach"):  # a tensor on the device
+            if self._there is None:
+                shift, scale = (
+                    self._backend.asarray(one) for one in (network.shift, network.scale)
+                )
+                self._there = replace(network, shift=shift, scale=scale)
+            network = self._there
+        return Placed(network.standardised(X), self._backend)
+
+    def load(self, X: Array | Placed) -> None:
         """Take the rows of a minibatch, (b, d)."""
-        self._rows, self._run = self._backend.asarray(self._network.standardised(X)), None
+        placed = X if isinstance(X, Placed) else self.place(X)
+        self._rows, self._run = placed.get(), None
 
     def project(self, U: Array, _engine: Engine) -> Array:
         """Outputs of the network with weights U (P,): (b, L)."""

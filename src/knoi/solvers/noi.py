@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array, Backend, Placed
 from knoi.arrays.random import Purpose, generator
 from knoi.arrays.sparse import is_sparse, product
 from knoi.data.pairs import RowPair
@@ -37,11 +37,19 @@ from knoi.solvers.loop import (
 # BLAS to run at full speed.
 TILE_COLUMNS = 1024
 TILE_ROWS = 1024
+DEVICE_COLUMNS = 8 * TILE_COLUMNS
 # Fewer columns of a gradient than this are not worth another worker.
 MIN_COLUMNS_PER_WORKER = 16
 # Power iterations and number of vectors that find the largest curvature to a few per cent.
 POWER_STEPS = 8
 POWER_VECTORS = 4
+
+
+def tile_shape(batch_size: int, in_main_memory: bool, *, keep: bool) -> tuple[int, int]:
+    """Rows and features that are computed at a time: small for a CPU, large for a device."""
+    if not in_main_memory:
+        return batch_size, DEVICE_COLUMNS
+    return batch_size if keep else TILE_ROWS, TILE_COLUMNS
 
 
 class MinibatchFeatures:
@@ -56,10 +64,8 @@ class MinibatchFeatures:
     ) -> None:
         self._features = features
         self._backend = backend
-        on_cpu = backend.is_numpy
-        self._tile_rows = TILE_ROWS if on_cpu and not keep else batch_size
-        block = TILE_COLUMNS if on_cpu else 8 * TILE_COLUMNS
-        self._widest = max(block, features.grain)
+        self._tile_rows, columns = tile_shape(batch_size, backend.in_main_memory, keep=keep)
+        self._widest = max(columns, features.grain)
         self._blocks = features.slices(self._widest)
         self._rows_kept = batch_size if keep else 0
         self._kept: list[Array] | None = None
@@ -72,7 +78,11 @@ class MinibatchFeatures:
         empty = {"_kept": None, "_prepared": None, "_made": False, "_transposed": None}
         return {**self.__dict__, **empty}
 
-    def load(self, X: Array) -> None:
+    def place(self, X: Array) -> Placed:
+        """Rows for `load`, which are then uploaded ahead of time, and only once."""
+        return Placed(X, self._backend)
+
+    def load(self, X: Array | Placed) -> None:
         """Take the rows of a minibatch, (b, d)."""
         X = self._backend.asarray(X)
         self._prepared, self._made = self._features.prepare(X), False
