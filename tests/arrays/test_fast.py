@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+import torch
 
 from knoi.arrays import fast
 
@@ -43,6 +44,16 @@ def test_only_the_given_part_of_a_larger_array_changes(path):
     inside[1:5, 2:7] = True
     np.testing.assert_allclose(whole[inside], 0.0, atol=1e-6)
     assert (whole[~inside] == 0.25).all()
+
+
+@pytest.mark.parametrize(
+    "function", [lambda F: fast.cosine(F, 0.3), fast.exponential, fast.hadamard]
+)
+def test_tensors_in_main_memory_use_the_compiled_loops(function):
+    rows = np.random.default_rng(0).standard_normal((5, 256)).astype(np.float32)
+    F = torch.tensor(rows)
+    assert function(F) is F
+    np.testing.assert_array_equal(F.numpy(), function(rows))
 
 
 def test_column_major_empty_and_single_entries(path):

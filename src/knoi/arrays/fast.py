@@ -1,8 +1,8 @@
 """Fast functions of features: cosine, exponential and Hadamard transform of rows, in place.
 
-Arrays in main memory use the loops compiled by numba (`knoi.arrays.compiled`) where numba is
-installed; everything else uses the functions of the array's namespace. Both give the same numbers
-to rounding.
+Arrays in main memory, of NumPy or torch, use the loops compiled by numba (`knoi.arrays.compiled`)
+where numba is installed; everything else uses the functions of the array's namespace. Both give
+the same numbers to rounding.
 """
 
 import math
@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array
 
@@ -36,21 +37,28 @@ def compiled() -> Any:
     return loops
 
 
-def can_compile(*arrays: Array) -> bool:
-    """Whether compiled loops take these arrays: NumPy, one precision, contiguous rows."""
-    if not all(isinstance(a, np.ndarray) for a in arrays):
-        return False
-    dtype = arrays[0].dtype
+def compilable(*arrays: Array) -> list[NDArray[Any]] | None:
+    """NumPy views of the arrays, or None where compiled loops cannot take them.
+
+    They take arrays in main memory, of one precision, with contiguous rows.
+    """
+    views = [
+        array.numpy() if is_torch_array(array) and array.device.type == "cpu" else array
+        for array in arrays
+    ]
+    if not all(isinstance(view, np.ndarray) for view in views):
+        return None
+    dtype = views[0].dtype
     if dtype not in (np.float32, np.float64):
-        return False
-    alike = all(a.dtype == dtype and a.strides[-1] == dtype.itemsize for a in arrays)
-    return alike and compiled() is not None
+        return None
+    alike = all(view.dtype == dtype and view.strides[-1] == dtype.itemsize for view in views)
+    return views if alike and compiled() is not None else None
 
 
 def cosine(F: Array, amplitude: float) -> Array:
     """Replace F (n, m) by amplitude cos(2 pi F): the argument is in turns."""
-    if can_compile(F):
-        compiled().cosine(F, F.dtype.type(amplitude))
+    if views := compilable(F):
+        compiled().cosine(views[0], views[0].dtype.type(amplitude))
         return F
     xp = array_namespace(F)
     F -= xp.round(F)
@@ -62,8 +70,8 @@ def cosine(F: Array, amplitude: float) -> Array:
 
 def exponential(F: Array) -> Array:
     """Replace F (n, m) by exp(F)."""
-    if can_compile(F):
-        compiled().exponential(F)
+    if views := compilable(F):
+        compiled().exponential(views[0])
         return F
     return array_namespace(F).exp(F, out=F)
 
@@ -80,8 +88,8 @@ def hadamard(X: Array) -> Array:
     seen as (size / 8, 8), is at (j, i). Permuting the bits of the index on both sides leaves H as
     it is, so products of several transforms and signs only have their rows in another order.
     """
-    if X.shape[1] >= MIN_HADAMARD_SIZE and can_compile(X):
-        compiled().hadamard_rows(X)
+    if X.shape[1] >= MIN_HADAMARD_SIZE and (views := compilable(X)):
+        compiled().hadamard_rows(views[0])
         return X
     xp = array_namespace(X)
     n, size = X.shape

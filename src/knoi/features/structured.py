@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.fast import PAIRED_RUN, can_compile, compiled, cosine, hadamard, hadamard_size
+from knoi.arrays.fast import PAIRED_RUN, compilable, compiled, cosine, hadamard, hadamard_size
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError
@@ -162,11 +162,21 @@ class StructuredFourier(FeatureMap):
         """Features of whole blocks."""
         amplitude = (2 / self.rank) ** 0.5
         p, grain = self.size, self.grain
-        drawn = self.first, self.order, self.second, self.scale, self.phases
-        if can_compile(prepared, out, self.first, self.second, self.scale, self.phases):
-            part = (array[blocks.start * p : blocks.stop * p] for array in drawn)
+        part = slice(blocks.start * p, blocks.stop * p)
+        drawn = (self.first, self.second, self.scale, self.phases)
+        if views := compilable(prepared, out, *(array[part] for array in drawn)):
+            rows, features, first, second, scale, phases = views
+            order = np.asarray(self.order[part])
             compiled().structured_features(
-                prepared, *part, prepared.dtype.type(amplitude), self.paired, out
+                rows,
+                first,
+                order,
+                second,
+                scale,
+                phases,
+                rows.dtype.type(amplitude),
+                self.paired,
+                features,
             )
             return out
         xp = array_namespace(prepared)
