@@ -20,6 +20,7 @@ WAITS |= {Tensor.nonzero, torch.nonzero, torch.masked_select, Tensor.masked_sele
 # Calls that read a property or make a view.
 FREE = {"__get__", "__set__", "size", "dim", "numel", "stride", "is_contiguous", "__len__"}
 FREE |= {"detach", "reshape", "view", "requires_grad_", "is_floating_point", "as_subclass"}
+FREE |= {"permute", "transpose", "squeeze", "unsqueeze", "expand"}
 FROM_HOST = {torch.asarray, torch.as_tensor, torch.tensor}
 # Assignments copy host values to the device.
 ASSIGNMENTS = {Tensor.copy_, Tensor.__setitem__, Tensor.__getitem__}
@@ -105,8 +106,12 @@ class FakeCuda(TorchFunctionMode):
         masks = function is Tensor.__getitem__ and any(
             is_device(one) and one.dtype == torch.bool for one in tree_iter(args[1:])
         )
+        made = function(*args, **kwargs)
+        # A part, or the tensor itself in the dtype that it has already.
+        view = made is args[0] if function is Tensor.to else function is Tensor.__getitem__
+        view = view and not any(isinstance(one, Tensor) for one in tree_iter(args[1:]))
         if function in WAITS or masks:
             self.counts["waits"] += 1
-        elif getattr(function, "__name__", "") not in FREE:
+        elif not view and getattr(function, "__name__", "") not in FREE:
             self.counts["operations"] += 1
-        return on_device(function(*args, **kwargs))
+        return on_device(made)

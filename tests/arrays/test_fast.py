@@ -66,7 +66,7 @@ def test_column_major_empty_and_single_entries(path):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", [8, 256, 2048])
+@pytest.mark.parametrize("size", [8, 256, 2048, 8192])
 def test_is_the_hadamard_matrix_in_the_documented_order(path, dtype, size):
     X = np.random.default_rng(size).standard_normal((5, size)).astype(dtype)
     usual = X.astype(np.float64) @ scipy.linalg.hadamard(size)

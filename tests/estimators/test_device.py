@@ -1,47 +1,15 @@
-"""Fits on a device: equal to torch on the CPU, few transfers, and usable where there is none."""
+"""Fits on a device: few transfers, and usable where there is none."""
 
 import numpy as np
 import pytest
 import torch
 
 import knoi
-from knoi import DeepCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
+from knoi import DeepCCA
 from knoi.arrays.backend import torch_backend
 from knoi.exceptions import InputError
 from tests.estimators.models import every_estimator, related_views, small, small_knoi
 from tests.fake_cuda import FakeCuda
-
-CASES = {
-    "linear": LinearCCA(2, reg=1e-3),
-    "kernel": KernelCCA(2, reg=1e-3),
-    "matern": NystromCCA(2, rank=30, kernel="matern", random_state=0),
-    "laplacian": NystromCCA(2, rank=30, kernel="laplacian", random_state=0),
-    "fourier": FourierCCA(2, rank=64, random_state=0),
-    "hadamard": FourierCCA(2, rank=64, approximation="hadamard", random_state=0),
-    "columns": small_knoi(epochs=2),
-    "low_rank": small_knoi("low_rank", epochs=2),
-    "published": small_knoi("published", epochs=2),
-    "dsgd": knoi.DoublyStochasticCCA(2, rank=64, feature_block=32, batch_size=60, epochs=2),
-    "deep": DeepCCA(2, hidden=(8,), batch_size=100, epochs=3, random_state=0),
-}
-
-
-@pytest.fixture
-def gpu():
-    with FakeCuda() as device:
-        yield device
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_fit_on_a_device_equals_one_on_the_cpu(name, gpu):
-    X, Y = related_views(1200, dtype=np.float32)
-    params = {**CASES[name].get_params(), "n_jobs": 1, "random_state": 0}
-    if "random_state" not in CASES[name].get_params():
-        del params["random_state"]
-    fits = [type(CASES[name])(**params | {"device": one}).fit(X, Y) for one in ("cuda", "cpu")]
-    np.testing.assert_array_equal(*(model.correlations_ for model in fits))
-    np.testing.assert_array_equal(*(model.transform(X) for model in fits))
-    assert gpu.counts["uploads"] > 0
 
 
 @every_estimator

@@ -16,6 +16,7 @@ import array_api_compat.numpy
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from array_api_compat import array_namespace, is_torch_array
 from numpy.typing import NDArray
 
 from knoi.exceptions import InputError, MemoryBudgetError, require
@@ -36,7 +37,7 @@ class Backend:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support copies and pickles: a namespace is a module, so store device and dtype only."""
-        return pick_backend, (self.device, self.dtype)
+        return projecting_backend, (self.device, self.dtype)
 
     @property
     def is_numpy(self) -> bool:
@@ -104,6 +105,14 @@ class Backend:
         """`values` as a NumPy array (or CSR), without a copy if they are one already."""
         host: NDArray[Any] = values if self.is_numpy else values.detach().cpu().numpy()
         return host if scipy.sparse.issparse(host) else np.asarray(host)
+
+    def uploaded(self, chunk: Any) -> Array:
+        """Rows that are then used in pieces: on a device, unless they are sparse and must stay so.
+
+        One transfer is faster than one per piece. In main memory pieces are converted by threads.
+        """
+        stays = self.in_main_memory or scipy.sparse.issparse(chunk)
+        return chunk if stays else self.asarray(chunk)
 
     def holds(self, values: Any) -> bool:
         """Whether `values` is a tensor on the device of this backend."""
@@ -200,16 +209,29 @@ def torch_backend(
 
     try:
         torch.empty(1, device=device)
-        torch.empty(1, device=device, dtype=torch.float64 if float64 else None)
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        if isinstance(error, TypeError):
-            reason = "it has no float64, which covariances of features need (DeepCCA does not)"
         raise InputError(
             f"device={device!r} cannot be used here: {reason}. "
             "Use device=None for NumPy on the CPU, or a device that torch can use."
         ) from error
+    if float64 and not has_float64(device):
+        raise InputError(
+            f"device={device!r} has no float64, which every method but DeepCCA needs. Use "
+            "device=None for NumPy on the CPU, or DeepCCA."
+        )
     return Backend(xp, device, dtype)
+
+
+def has_float64(device: str) -> bool:
+    """Whether a torch device has float64; those of Apple do not."""
+    import torch
+
+    try:
+        torch.empty(1, device=device, dtype=torch.float64)
+    except TypeError:
+        return False
+    return True
 
 
 def pick_backend(device: Any, dtype: DType) -> Backend:
@@ -217,16 +239,38 @@ def pick_backend(device: Any, dtype: DType) -> Backend:
     return numpy_backend(dtype) if device is None else torch_backend(str(device), dtype)
 
 
+def projecting_backend(device: Any, dtype: DType) -> Backend:
+    """The same for projecting rows: NumPy if the device has no numbers of this precision."""
+    if device is None:
+        return numpy_backend(dtype)
+    backend = torch_backend(str(device), dtype, float64=False)
+    if dtype == "float64" and not has_float64(str(device)):
+        return numpy_backend(dtype)
+    return backend
+
+
 def compute_dtype(*stored: np.dtype[Any]) -> DType:
     """The precision to compute in: float32 if all stored dtypes fit without loss, else float64."""
     return "float32" if np.result_type(*stored, np.float32) == np.float32 else "float64"
 
 
-def power_of_two(*arrays: Array) -> float:
-    """The power of two s with max |A| / s in [1, 2), or 1 if all entries are 0: A / s is exact."""
-    largest = max(
-        (max(float(A.max()), -float(A.min())) for A in arrays if 0 not in A.shape), default=0.0
-    )
+def in_main_memory(A: Array) -> bool:
+    """Whether the values of A can be read without waiting for a device."""
+    return not is_torch_array(A) or bool(A.device.type == "cpu")
+
+
+def power_of_two(*arrays: Array) -> Any:
+    """The power of two s with max |A| / s in [1, 2), or 1 if all entries are 0: A / s is exact.
+
+    A float for NumPy arrays; for tensors a tensor without axes, so that the host need not wait.
+    """
+    arrays = tuple(A for A in arrays if 0 not in A.shape)
+    if arrays and is_torch_array(arrays[0]):
+        xp = array_namespace(*arrays)
+        largest = xp.max(xp.stack([xp.linalg.vector_norm(A, ord=math.inf) for A in arrays]))
+        fraction = xp.frexp(largest)[0]  # in [1/2, 1)
+        return xp.where(largest > 0, largest / (2 * fraction), 1.0)
+    largest = max((max(float(A.max()), -float(A.min())) for A in arrays), default=0.0)
     # frexp gives largest = f * 2^e with f in [1/2, 1).
     return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
 

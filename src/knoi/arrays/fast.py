@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+import scipy.linalg
+from array_api_compat import array_namespace, device, is_torch_array
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, in_main_memory
 
 # The fewest columns to pad to before a Hadamard transform. Products of signs and small Hadamard
 # matrices have too few distinct rows to replace random directions: with 64 columns the kernel of
@@ -21,6 +22,13 @@ from knoi.arrays.backend import Array
 MIN_HADAMARD_SIZE = 256
 # Cosine and sine features come in runs: so many cosines, then as many sines.
 PAIRED_RUN = 128
+# The largest Hadamard matrix that is multiplied by: larger ones are products of smaller ones.
+LARGEST_FACTOR = 256
+
+
+def numbers_at_once(like: Array) -> int:
+    """How many numbers to work on at a time: what fits in the cache, or is worth a launch."""
+    return 2**17 if in_main_memory(like) else 2**24
 
 
 @cache
@@ -43,7 +51,7 @@ def compilable(*arrays: Array) -> list[NDArray[Any]] | None:
     They take arrays in main memory, of one precision, with contiguous rows.
     """
     views = [
-        array.numpy() if is_torch_array(array) and array.device.type == "cpu" else array
+        array.numpy() if is_torch_array(array) and in_main_memory(array) else array
         for array in arrays
     ]
     if not all(isinstance(view, np.ndarray) for view in views):
@@ -93,13 +101,29 @@ def hadamard(X: Array) -> Array:
         return X
     xp = array_namespace(X)
     n, size = X.shape
-    span = size // 2  # n log n additions
-    while span >= 1:
-        pairs = xp.reshape(X, (n, size // (2 * span), 2, span))
-        sums = pairs[:, :, 0, :] + pairs[:, :, 1, :]
-        pairs[:, :, 1, :] = pairs[:, :, 0, :] - pairs[:, :, 1, :]
-        pairs[:, :, 0, :] = sums
-        X = xp.reshape(pairs, (n, size))
-        span //= 2
+    # H is the Kronecker product of H (size / 8) and H (8).
     turned = xp.permute_dims(xp.reshape(X, (n, size // 8, 8)), (0, 2, 1))
-    return xp.reshape(turned, (n, size))
+    turned = xp.matmul(_hadamard_matrix(8, X), turned)  # (n, 8, size / 8)
+    return xp.reshape(_times_hadamard(xp.reshape(turned, (8 * n, size // 8))), (n, size))
+
+
+def _times_hadamard(X: Array) -> Array:
+    """X H for the rows of X (n, size), in the usual order."""
+    xp = array_namespace(X)
+    n, size = X.shape
+    if size <= LARGEST_FACTOR:
+        return xp.matmul(X, _hadamard_matrix(size, X))
+    parts = xp.reshape(X, (n, size // LARGEST_FACTOR, LARGEST_FACTOR))
+    parts = xp.matmul(parts, _hadamard_matrix(LARGEST_FACTOR, X))
+    turned = xp.reshape(xp.permute_dims(parts, (0, 2, 1)), (-1, size // LARGEST_FACTOR))
+    parts = xp.reshape(_times_hadamard(turned), (n, LARGEST_FACTOR, size // LARGEST_FACTOR))
+    return xp.reshape(xp.permute_dims(parts, (0, 2, 1)), (n, size))
+
+
+def _hadamard_matrix(size: int, like: Array) -> Array:
+    return _placed_hadamard_matrix(size, array_namespace(like), like.dtype, device(like))
+
+
+@cache  # else it would be uploaded for every block of features
+def _placed_hadamard_matrix(size: int, xp: Any, dtype: Any, place: Any) -> Array:
+    return xp.asarray(scipy.linalg.hadamard(size), dtype=dtype, device=place)

@@ -191,9 +191,9 @@ def unit_rows(X: Array, out: Array | None = None) -> tuple[Array, Array]:
     if is_sparse(X):
         return _sparse_unit_rows(X)
     xp = array_namespace(X)
-    largest = xp.maximum(xp.max(X, axis=1), -xp.min(X, axis=1))  # (n,)
+    largest = xp.max(xp.abs(X), axis=1)  # (n,)
     U = xp.divide(X, _ones_for_zeros(largest)[:, None], out=out)
-    norms = xp.sqrt(xp.sum(U * U, axis=1))
+    norms = xp.linalg.vector_norm(U, axis=1)
     U /= _ones_for_zeros(norms)[:, None]
     return U, norms * largest
 
@@ -213,7 +213,7 @@ def _sparse_unit_rows(
 
 def _ones_for_zeros(values: Array) -> Array:
     xp = array_namespace(values)
-    return xp.where(values == 0, xp.ones_like(values), values)
+    return xp.where(values == 0, 1.0, values)
 
 
 def column_means(X: scipy.sparse.csr_array) -> NDArray[np.float64]:

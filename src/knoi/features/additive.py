@@ -18,7 +18,7 @@ from numpy.polynomial.chebyshev import chebval
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, in_main_memory
 from knoi.arrays.random import View
 from knoi.arrays.sparse import empty_rows, is_sparse, row_of_stored, with_data
 from knoi.exceptions import InputError
@@ -87,7 +87,8 @@ class Additive(FeatureMap):
 
     def prepare(self, X: Array) -> Array:
         """sqrt(x) and log(x) side by side, (b, 2 d), the logarithm of 0 as 0; CSR for CSR."""
-        self.kernel.check(X)
+        if in_main_memory(X):  # else they were checked when they were read
+            self.kernel.check(X)
         if is_sparse(X):
             X = scipy.sparse.csr_array(X, copy=True)
             X.sum_duplicates()

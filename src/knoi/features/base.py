@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import View
@@ -356,6 +356,7 @@ def _placed(value: Any, mark: Any, backend: Backend) -> Any:
     if mark.dtype == "float":
         return backend.asarray(value)
     if backend.is_numpy:
+        value = value.cpu() if is_torch_array(value) else value
         return np.asarray(value, dtype=mark.dtype)
     if isinstance(value, np.ndarray):
         value = np.array(value, dtype=np.int64)  # torch needs writable memory

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from knoi import checks
 from knoi.arrays.backend import Array
-from knoi.arrays.fast import PAIRED_RUN, compilable, compiled, cosine, hadamard, hadamard_size
+from knoi.arrays.fast import (
+    PAIRED_RUN,
+    compilable,
+    compiled,
+    cosine,
+    hadamard,
+    hadamard_size,
+    numbers_at_once,
+)
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.exceptions import InputError
@@ -120,8 +128,7 @@ class StructuredFourier(FeatureMap):
         rows = np.eye(self.n_cols, self.size)
         if len(self.rotation):
             rows = hadamard(rows * self.rotation) / self.size**0.5
-        blocks = [self._turns(rows, k) for k in range(len(self.first) // self.size)]
-        W = 2 * np.pi * np.concatenate(blocks, axis=1)
+        W = 2 * np.pi * self._turns(rows, slice(0, len(self.first)))
         if self.paired:
             runs = W.reshape(self.n_cols, -1, 1, PAIRED_RUN)
             W = np.tile(runs, (1, 1, 2, 1)).reshape(self.n_cols, -1)
@@ -180,25 +187,35 @@ class StructuredFourier(FeatureMap):
             )
             return out
         xp = array_namespace(prepared)
-        for k in blocks:
-            target = out[:, (k - blocks.start) * grain : (k + 1 - blocks.start) * grain]
-            turns = self._turns(prepared, k)
-            turns += self.phases[k * p : (k + 1) * p]
+        n = prepared.shape[0]
+        together = max(1, numbers_at_once(prepared) // max(1, n * p))
+        for k in range(0, len(blocks), together):
+            some = blocks[k : k + together]
+            part = slice(some.start * p, some.stop * p)
+            turns = self._turns(prepared, part)
+            turns += self.phases[part]
+            target = out[:, k * grain : (k + len(some)) * grain]
             if self.paired:
-                runs = xp.reshape(turns, (turns.shape[0], p // PAIRED_RUN, PAIRED_RUN))
+                runs = xp.reshape(turns, (n, len(some) * p // PAIRED_RUN, PAIRED_RUN))
                 turns = xp.reshape(xp.stack([runs, runs - QUARTER], axis=2), target.shape)
             target[...] = turns
             cosine(target, amplitude)
         return out
 
-    def _turns(self, prepared: Array, k: int) -> Array:
-        """How far block k turns the rows, without phases, (b, p)."""
-        block = slice(k * self.size, (k + 1) * self.size)
-        T = hadamard(prepared * self.first[block])
+    def _turns(self, prepared: Array, part: slice) -> Array:
+        """How far the frequencies `part`, whole blocks, turn the rows, without phases."""
+        xp = array_namespace(prepared)
+        n, p = prepared.shape
+        whole, by_block = (n, part.stop - part.start), (-1, p)
+        T = prepared[:, None, :] * xp.reshape(self.first[part], by_block)  # (b, blocks, p)
+        T = xp.reshape(hadamard(xp.reshape(T, by_block)), whole)
         if self.order.shape[0]:
-            T = array_namespace(T).take(T, self.order[block], axis=1)
-        T = hadamard(T * self.second[block])
-        T *= self.scale[block]
+            first_places = xp.arange(0, whole[1], p, device=device(T))  # of the blocks
+            order = xp.reshape(self.order[part], by_block) + first_places[:, None]
+            T = xp.take(T, xp.reshape(order, (-1,)), axis=1)
+        T *= self.second[part]
+        T = xp.reshape(hadamard(xp.reshape(T, by_block)), whole)
+        T *= self.scale[part]
         return T
 
     def check_state(self) -> None:

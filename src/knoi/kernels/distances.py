@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_torch_array
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, power_of_two
-from knoi.arrays.fast import exponential
+from knoi.arrays.backend import Array, in_main_memory, power_of_two
+from knoi.arrays.fast import exponential, numbers_at_once
 from knoi.arrays.sparse import (
     as_csr,
     dense,
@@ -37,6 +37,8 @@ Float64: TypeAlias = NDArray[np.float64]
 # A function of one or two entries, applied to many at once.
 Unary: TypeAlias = Callable[[Float64], Float64]
 Binary: TypeAlias = Callable[[Float64, Float64], Float64]
+# `term(x, z, out)`: a function of two entries, written into `out` for many pairs at once.
+Term: TypeAlias = Callable[[Array, Array, Array], None]
 
 # Pairs of stored values, and numbers of the result, processed at a time.
 _PAIRS_AT_ONCE = 2**19
@@ -45,40 +47,55 @@ _RESULT_NUMBERS = 2**18
 # with many nonzeros are made dense, up to a size.
 _SPARSE_COST = 25
 _MAX_DENSE_NUMBERS = 2**24
+# On an accelerator, the squared distances to at least so many nearest rows are computed from
+# differences, and to more of them while the differences are at most so many numbers.
+_MIN_NEAREST = 8
+_NEAREST_NUMBERS = 2**22
 
 
-def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, float]:
+def rescale(X: Array, Z: Array, *, centre: bool) -> tuple[Array, Array, Any]:
     """Subtract one shift (if `centre`) and divide by one scale: entries are then in (-2, 2).
 
     Return copies Xs (n, d) and Zs (m, d), the same array if `X is Z`, and the scale, with
     X - shift = scale Xs. The mean of Z as the shift saves digits when the data are far from the
-    origin. The scale is a power of two, so dividing is exact. If X or Z is sparse, both become CSR
-    and are not centred, which would fill them.
+    origin. The scale is a power of two, so dividing is exact; for tensors it is a tensor, too. If X
+    or Z is sparse, both become CSR and are not centred, which would fill them.
     """
-    rows = [X] if X is Z else [X, Z]
     if is_sparse(X) or is_sparse(Z):
-        rows = [as_csr(A).astype(np.result_type(A.dtype, np.float32), copy=False) for A in rows]
-        scale = power_of_two(*(A.data for A in rows))
-        rows = [with_data(A, A.data / scale) for A in rows]
+        X, Z = centred(X, Z)
+        scale = power_of_two(X.data, Z.data)
+        rows = [with_data(A, A.data / scale) for A in ([X] if X is Z else [X, Z])]
         return rows[0], rows[-1], scale
-    if centre:
-        shift = array_namespace(X, Z).mean(Z, axis=0, keepdims=True)  # (1, d)
-        rows = [A - shift for A in rows]
-    scale = power_of_two(*rows)
     if not centre:
-        rows = [A / scale for A in rows]
-    else:
-        for A in rows:
-            A /= scale  # in place: these are copies
-    return rows[0], rows[-1], scale
+        scale = power_of_two(X, Z)
+        Xs = X / scale
+        return Xs, Xs if X is Z else Z / scale, scale
+    Xs, Zs = centred(X, Z)
+    scale = power_of_two(Xs, Zs)
+    Xs /= scale
+    if Zs is not Xs:
+        Zs /= scale
+    return Xs, Zs, scale
 
 
-def scale_in_widths(scale: float, width: float, like: Array) -> float:
+def centred(X: Array, Z: Array) -> tuple[Array, Array]:
+    """Copies of X and Z, the same array if `X is Z`, minus the mean of Z; CSR if one is sparse."""
+    if is_sparse(X) or is_sparse(Z):
+        rows = [X] if X is Z else [X, Z]
+        rows = [as_csr(A).astype(np.result_type(A.dtype, np.float32), copy=False) for A in rows]
+        return rows[0], rows[-1]
+    shift = array_namespace(X, Z).mean(Z, axis=0, keepdims=True)  # (1, d)
+    Xs = X - shift
+    return Xs, Xs if X is Z else Z - shift
+
+
+def scale_in_widths(scale: Any, width: float, like: Array) -> Any:
     """`scale / width`, capped where the kernel is 0 and powers would overflow the dtype."""
     like = like.data if is_sparse(like) else like
     xp = array_namespace(like)
     cap = float(xp.finfo(like.dtype).max) ** 0.33
-    return scale / width if scale < cap * width else cap
+    ratio = scale / width
+    return xp.where(ratio < cap, ratio, cap) if is_torch_array(ratio) else min(ratio, cap)
 
 
 def squared_euclidean(X: Array, Z: Array) -> Array:
@@ -86,7 +103,8 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
 
     One matrix product gives |x|^2 + |z|^2 - 2 x.z, which loses its digits where x and z are close.
     Those few pairs are computed again from their differences: otherwise a non-smooth kernel such
-    as exp(-r) is off by 1e-3 in float32 between equal rows.
+    as exp(-r) is off by 1e-3 in float32 between equal rows. On an accelerator the nearest few of
+    each row are: the host would have to wait for the number of close pairs.
     """
     if is_sparse(X):
         return _sparse_squared_euclidean(X, Z)
@@ -101,8 +119,11 @@ def squared_euclidean(X: Array, Z: Array) -> Array:
         norms = x_norms[rows] + z_norms
         block *= -2.0
         block += norms
-        norms *= close
-        _recompute(block, block <= norms, X[rows], Z)
+        if in_main_memory(D):
+            norms *= close
+            _recompute(block, block <= norms, X[rows], Z)
+        else:
+            _recompute_nearest(block, X[rows], Z)
     return D
 
 
@@ -119,17 +140,18 @@ def manhattan(X: Array, Z: Array) -> Array:
     """sum_j |x_j - z_j| for rescaled rows, (n, m)."""
     X, Z = dense_if_faster(X, Z)
     if is_sparse(X):
-        return _sum_over_columns(
+        return _sum_over_stored(
             X, Z, alone=np.abs, saved=lambda x, z: np.abs(x) + np.abs(z) - np.abs(x - z)
         )
     xp = array_namespace(X, Z)
+    if not in_main_memory(X):
+        return xp.cdist(X, Z, p=1.0)
 
-    def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-        xp.subtract(x, z, out=spare)
-        xp.abs(spare, out=spare)
-        block += spare
+    def distance(x: Array, z: Array, out: Array) -> None:
+        xp.subtract(x, z, out=out)
+        xp.abs(out, out=out)
 
-    return fold_columns(X, Z, start=0.0, step=add_column)
+    return sum_over_columns(X, Z, distance)
 
 
 def chi_square(X: Array, Z: Array) -> Array:
@@ -138,21 +160,20 @@ def chi_square(X: Array, Z: Array) -> Array:
     if is_sparse(X):
         tiny = float(np.finfo(np.float64).tiny)
         # x + z - (x - z)^2 / (x + z) is saved; the ratio first, since x z could underflow.
-        return _sum_over_columns(
+        return _sum_over_stored(
             X, Z, alone=np.abs, saved=lambda x, z: 4.0 * x * (z / (x + z + tiny))
         )
     xp = array_namespace(X, Z)
     tiny = float(xp.finfo(X.dtype).smallest_normal)
 
-    def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-        xp.subtract(x, z, out=spare)
+    def distance(x: Array, z: Array, out: Array) -> None:
+        xp.subtract(x, z, out=out)
         # The ratio first, which is in [-1, 1]: the square of a small difference could underflow.
         ratio = x + (z + tiny)
-        xp.divide(spare, ratio, out=ratio)
-        spare *= ratio
-        block += spare
+        xp.divide(out, ratio, out=ratio)
+        out *= ratio
 
-    return fold_columns(X, Z, start=0.0, step=add_column)
+    return sum_over_columns(X, Z, distance)
 
 
 def cauchy_product(X: Array, Z: Array) -> Array:
@@ -163,7 +184,7 @@ def cauchy_product(X: Array, Z: Array) -> Array:
         def log_factor(x: Float64) -> Float64:
             return np.log1p(x * x)
 
-        L = _sum_over_columns(
+        L = _sum_over_stored(
             X,
             Z,
             alone=log_factor,
@@ -173,42 +194,49 @@ def cauchy_product(X: Array, Z: Array) -> Array:
         return np.exp(L, out=L)
     xp = array_namespace(X, Z)
 
-    def divide_by_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-        xp.subtract(x, z, out=spare)
-        spare *= spare
-        spare += 1.0
-        block /= spare  # goes to 0, where the product of the denominators would overflow
+    def denominator(x: Array, z: Array, out: Array) -> None:
+        xp.subtract(x, z, out=out)
+        out *= out
+        out += 1.0
 
-    return fold_columns(X, Z, start=1.0, step=divide_by_column)
+    return _fold_columns(X, Z, denominator, product=True)
 
 
-def fold_columns(
-    X: Array, Z: Array, *, start: float, step: Callable[[Array, Array, Array, Array], None]
-) -> Array:
-    """Build an (n, m) result column by column of dense data, without an (n, m, d) array.
+def sum_over_columns(X: Array, Z: Array, term: Term) -> Array:
+    """sum_j term(x_j, z_j) for dense rows, (n, m)."""
+    return _fold_columns(X, Z, term, product=False)
 
-    `step(block, x, z, spare)` folds one column, x (rows, 1) and z (1, m), into `block` (rows, m) in
-    place; `spare` is scratch of the same shape. Blocks of rows fit in the cache.
+
+def _fold_columns(X: Array, Z: Array, term: Term, *, product: bool) -> Array:
+    """The sum over columns, or one over the product, without an array (n, m, d).
+
+    In main memory column by column, for blocks of rows that fit in the cache; on an accelerator
+    as many columns at a time as are worth a launch.
     """
     xp = array_namespace(X, Z)
-    d = X.shape[1]
-    D = xp.full((X.shape[0], Z.shape[0]), start, dtype=X.dtype, device=device(X))
-    columns = empty_rows(Z.T, Z.shape[0])
+    d, m = int(X.shape[1]), int(Z.shape[0])
+    D = xp.full((X.shape[0], m), float(product), dtype=X.dtype, device=device(X))
+    columns = empty_rows(Z.T, m)
     columns[...] = Z.T  # contiguous columns of Z: three times as fast
     for rows in row_blocks(D):
-        block = D[rows]
-        spare = xp.empty_like(block)
-        for j in range(d):
-            step(block, X[rows, j][:, None], columns[j][None, :], spare)
+        block, x = D[rows], X[rows].T  # (rows, m), (d, rows)
+        most = 1 if in_main_memory(D) else numbers_at_once(D) // max(1, block.shape[0] * m)
+        together = min(max(1, most), d)
+        spare = xp.empty((together, *block.shape), dtype=X.dtype, device=device(X))
+        for part in even_slices(d, together):
+            terms = spare[: part.stop - part.start]
+            term(x[part, :, None], columns[part, None, :], terms)
+            if product:  # goes to 0, where the product of all denominators would overflow
+                block /= terms[0] if together == 1 else xp.prod(terms, axis=0)
+            else:
+                block += terms[0] if together == 1 else xp.sum(terms, axis=0)
     return D
 
 
 def row_blocks(D: Array) -> list[slice]:
-    """Slices of the rows of D (n, m) that fit in the cache."""
-    # On an accelerator blocks are larger: each call must be worth its launch.
-    elements = 2**17 if str(device(D)) == "cpu" else 2**24
+    """Slices of the rows of D (n, m) to work on at a time."""
     n, m = D.shape
-    return even_slices(n, elements // max(1, m))
+    return even_slices(n, numbers_at_once(D) // max(1, m))
 
 
 def sum_over_shared(X: CSR, Z: CSR, term: Binary) -> Iterator[tuple[slice, Float64]]:
@@ -241,7 +269,7 @@ def _sum_over_shared(X: CSR, by_column: scipy.sparse.csc_array, term: Binary) ->
     return total.reshape(n, m)
 
 
-def _sum_over_columns(X: CSR, Z: CSR, *, alone: Unary, saved: Binary) -> NDArray[Any]:
+def _sum_over_stored(X: CSR, Z: CSR, *, alone: Unary, saved: Binary) -> NDArray[Any]:
     """sum_j g(x_j, z_j), (n, m), where g(x, 0) = g(0, x) = alone(x).
 
     Each row is first compared with zeros; then `saved`, alone(x) + alone(z) - g(x, z), is
@@ -281,6 +309,19 @@ def _recompute(D: Array, inaccurate: Array, X: Array, Z: Array) -> None:
         pairs = flat[start : start + at_once]
         i, j = pairs // m, pairs % m
         D[i, j] = squared_norms(X[i, :] - Z[j, :])
+
+
+def _recompute_nearest(D: Array, X: Array, Z: Array) -> None:
+    """Overwrite the smallest entries of each row of D by ||X[i] - Z[j]||^2, on an accelerator."""
+    xp = array_namespace(D)
+    (n, d), m = X.shape, int(Z.shape[0])
+    k = min(m, max(_MIN_NEAREST, _NEAREST_NUMBERS // max(1, n * d)))
+    nearest = xp.topk(D, k, dim=1, largest=False).indices  # (n, k)
+    differences = Z[nearest]  # (n, k, d)
+    differences -= X[:, None, :]
+    differences *= differences
+    D.scatter_(1, nearest, xp.sum(differences, axis=2))
+    D.clamp_(min=0.0)  # rounding, where more rows are equal
 
 
 def dense_if_faster(X: Array, Z: Array) -> tuple[Array, Array]:

@@ -11,11 +11,11 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi import checks
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, in_main_memory
 from knoi.arrays.sparse import empty_rows, inner, is_sparse, ones_per_row, squared_norms, unit_rows
 from knoi.exceptions import InputError
 from knoi.kernels.base import Kernel, WidthKernel, register
-from knoi.kernels.distances import rescale, row_blocks, squared_euclidean
+from knoi.kernels.distances import centred, rescale, row_blocks, squared_euclidean
 
 
 class DotProductKernel(Kernel):
@@ -83,18 +83,18 @@ class Polynomial(WidthKernel, DotProductKernel):
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
         Xs, Zs, scale = rescale(X, Z, centre=False)
-        longest = _largest(squared_norms(Xs)) * _largest(squared_norms(Zs))
-        factor = self._squared_ratio(scale, math.sqrt(longest), Xs)
+        self._check_overflow(scale, Xs, Zs)
         K = inner(Xs, Zs)  # (n, m)
-        K *= factor
+        K *= (scale / self.decided_width) ** 2
         K += self.coef0
         return _integer_power(K, self.degree)
 
     def diag(self, X: Array) -> Array:
         """(||x||^2 / width^2 + coef0)^degree for the rows of X (n, d), as (n,)."""
         Xs, _, scale = rescale(X, X, centre=False)
+        self._check_overflow(scale, Xs, Xs)
         base = squared_norms(Xs)  # (n,)
-        base *= self._squared_ratio(scale, _largest(base), Xs)
+        base *= (scale / self.decided_width) ** 2
         base += self.coef0
         powers = _integer_power(base, self.degree)
         return powers.astype(Xs.dtype, copy=False) if is_sparse(Xs) else powers
@@ -106,7 +106,7 @@ class Polynomial(WidthKernel, DotProductKernel):
         the kernel raises to a power, are unrelated to the distances.
         """
         Xs, _, scale = rescale(sample, sample, centre=False)
-        width = scale * math.sqrt(float(np.mean(squared_norms(Xs))))
+        width = float(scale) * math.sqrt(float(np.mean(squared_norms(Xs))))
         if width == 0:
             raise InputError(
                 f"all {sample.shape[0]} sampled rows are zero, so no width can be chosen from "
@@ -125,18 +125,21 @@ class Polynomial(WidthKernel, DotProductKernel):
             return 0.0
         return math.comb(self.degree, n) * self.coef0 ** (self.degree - n)
 
-    def _squared_ratio(self, scale: float, longest: float, like: Array) -> float:
-        """(scale / width)^2; `InputError` if the power overflows for products up to `longest`."""
+    def _check_overflow(self, scale: Any, Xs: Array, Zs: Array) -> None:
+        """`InputError` if the power of a product of these rows may overflow."""
+        if not in_main_memory(Xs):
+            return
+        longest = math.sqrt(_largest(squared_norms(Xs)) * _largest(squared_norms(Zs)))
+        scale = float(scale)
         ratio = scale / self.decided_width
         base = ratio * ratio * longest + self.coef0
         _check_overflow(
             self.degree * math.log(max(base, 1.0)),
-            like,
+            Xs,
             f"(x.z / width^2 + coef0)^{self.degree} with width={self.decided_width:.6g} and "
             f"x.z up to {longest * scale * scale:.6g}",
             "Use a larger width or a lower degree",
         )
-        return ratio * ratio
 
 
 @register
@@ -211,20 +214,18 @@ class ArcCosine(Kernel):
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
         Ux, x_norms = unit_rows(X)
         Uz, z_norms = (Ux, x_norms) if X is Z else unit_rows(Z)
-        self._check_overflow(_largest(x_norms), _largest(z_norms), Ux)
+        self._check_overflow(x_norms, z_norms)
         # From the chord between the directions. The arccos of their product would lose half of the
         # digits where x and z are nearly parallel.
-        Us, Vs, scale = rescale(Ux, Uz, centre=True)
-        K = squared_euclidean(Us, Vs)  # (n, m)
+        K = squared_euclidean(*centred(Ux, Uz))  # (n, m)
         xp = array_namespace(K)
         z_zero = z_norms[None, :] == 0
         for rows in row_blocks(K):
             block = K[rows]
             norms = x_norms[rows][:, None]
-            half = xp.sqrt(block) * (0.5 * scale)  # sin(theta / 2)
-            half = xp.clip(half, 0.0, 1.0)
-            half = xp.where((norms == 0) | z_zero, math.sqrt(0.5), half)
-            block[...] = _angular(self.order, half, xp)
+            square = xp.clip(block * 0.25, 0.0, 1.0)  # sin(theta / 2)^2
+            square = xp.where((norms == 0) | z_zero, 0.5, square)
+            block[...] = _angular(self.order, square, xp)
             for _ in range(self.order):
                 block *= norms
                 block *= z_norms[None, :]
@@ -236,15 +237,18 @@ class ArcCosine(Kernel):
         xp = array_namespace(norms)
         if self.order == 0:
             return xp.where(norms == 0, 0.5, xp.ones_like(norms))
-        self._check_overflow(_largest(norms), _largest(norms), norms)
+        self._check_overflow(norms, norms)
         return norms**2 if self.order == 1 else 3.0 * norms**4
 
-    def _check_overflow(self, longest_x: float, longest_z: float, like: Array) -> None:
-        if self.order == 0 or longest_x == 0 or longest_z == 0:
+    def _check_overflow(self, x_norms: Array, z_norms: Array) -> None:
+        if self.order == 0 or not in_main_memory(x_norms):
+            return
+        longest_x, longest_z = _largest(x_norms), _largest(z_norms)
+        if longest_x == 0 or longest_z == 0:
             return
         _check_overflow(
             self.order * (math.log(longest_x) + math.log(longest_z)) + math.log(3),
-            like,
+            x_norms,
             f"rows of length up to {max(longest_x, longest_z):.6g} to the power of {self.order}",
             "Divide the data by their typical length",
         )
@@ -267,13 +271,14 @@ def _check_polynomial(kernel: Polynomial | SphericalPolynomial) -> None:
     object.__setattr__(kernel, "coef0", checks.at_least_zero("coef0", kernel.coef0))
 
 
-def _angular(order: int, half: Array, xp: Any) -> Array:
-    """J_n(theta) / pi from sin(theta / 2)."""
-    supplement = math.pi - 2.0 * xp.asin(half)  # pi - theta
+def _angular(order: int, square: Array, xp: Any) -> Array:
+    """J_n(theta) / pi from sin(theta / 2)^2."""
+    half = xp.sqrt(square)
+    supplement = 2.0 * xp.acos(half)  # pi - theta
     if order == 0:
         return supplement / math.pi
-    cosine = 1.0 - 2.0 * half * half
-    sine = 2.0 * half * xp.sqrt(1.0 - half * half)
+    cosine = 1.0 - 2.0 * square
+    sine = 2.0 * half * xp.sqrt(1.0 - square)
     if order == 1:
         return (sine + supplement * cosine) / math.pi
     return (3.0 * sine * cosine + supplement * (1.0 + 2.0 * cosine * cosine)) / math.pi
@@ -300,7 +305,11 @@ def _largest(norms: Array) -> float:
 
 
 def _check_overflow(logarithm: float, like: Array, what: str, remedy: str) -> None:
-    """`InputError` if exp(logarithm) exceeds the dtype in which `like` is computed."""
+    """`InputError` if exp(logarithm) exceeds the dtype in which `like` is computed.
+
+    Callers know lengths of rows in main memory only: for those of a device the host would have to
+    wait. There an overflow is found in the moments or scores.
+    """
     # Integers, which only sparse rows may have, are computed as floats.
     dtype = np.result_type(str(like.dtype).removeprefix("torch."), np.float32)
     if logarithm < math.log(float(np.finfo(dtype).max)):

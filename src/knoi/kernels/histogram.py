@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, in_main_memory
 from knoi.arrays.sparse import as_csr, is_sparse, ones_per_row
 from knoi.kernels.base import Kernel, WidthKernel, median_width, register
 from knoi.kernels.distances import (
@@ -20,9 +20,9 @@ from knoi.kernels.distances import (
     Float64,
     chi_square,
     dense_if_faster,
-    fold_columns,
     rescale,
     scale_in_widths,
+    sum_over_columns,
     sum_over_shared,
 )
 
@@ -49,7 +49,7 @@ class Chi2(WidthKernel):
 
     def diag(self, X: Array) -> Array:
         """All ones."""
-        self.check(X)
+        _check(self, X)
         return ones_per_row(X)
 
     def distance(self, X: Array, Z: Array) -> Array:
@@ -63,7 +63,7 @@ class Chi2(WidthKernel):
         return median_width(self.distance, sample)
 
     def _scaled_distance(self, X: Array, Z: Array) -> tuple[Array, float]:
-        _check_both(self, X, Z)
+        _check(self, X, Z)
         Xs, Zs, scale = rescale(X, Z, centre=False)
         return chi_square(Xs, Zs), scale
 
@@ -76,7 +76,7 @@ class AdditiveKernel(Kernel):
 
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
-        _check_both(self, X, Z)
+        _check(self, X, Z)
         if is_sparse(X) or is_sparse(Z):
             X, Z = dense_if_faster(_canonical(X), _canonical(Z))
         if not is_sparse(X):
@@ -88,7 +88,7 @@ class AdditiveKernel(Kernel):
 
     def diag(self, X: Array) -> Array:
         """sum_j x_j for the rows of X (n, d), as (n,)."""
-        self.check(X)
+        _check(self, X)
         if is_sparse(X):
             return X @ np.ones(X.shape[1], np.result_type(X.dtype, np.float32))
         return array_namespace(X).sum(X, axis=1)
@@ -120,14 +120,13 @@ class AdditiveChi2(AdditiveKernel):
         Xs, Zs, scale = rescale(X, Z, centre=False)
         tiny = float(xp.finfo(Xs.dtype).smallest_normal)
 
-        def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-            xp.add(x, z + tiny, out=spare)
+        def half_mean(x: Array, z: Array, out: Array) -> None:
+            xp.add(x, z + tiny, out=out)
             # The ratio first, which is in [0, 1]: the product of small entries could underflow.
-            xp.divide(z, spare, out=spare)
-            spare *= x
-            block += spare
+            xp.divide(z, out, out=out)
+            out *= x
 
-        K = fold_columns(Xs, Zs, start=0.0, step=add_column)
+        K = sum_over_columns(Xs, Zs, half_mean)
         K *= 2.0 * scale
         return K
 
@@ -143,19 +142,15 @@ class Intersection(AdditiveKernel):
         return np.minimum(x, z)
 
     def _dense(self, X: Array, Z: Array) -> Array:
-        xp = array_namespace(X, Z)
-
-        def add_column(block: Array, x: Array, z: Array, spare: Array) -> None:
-            xp.minimum(x, z, out=spare)
-            block += spare
-
-        return fold_columns(X, Z, start=0.0, step=add_column)
+        minimum = array_namespace(X, Z).minimum
+        return sum_over_columns(X, Z, lambda x, z, out: minimum(x, z, out=out))
 
 
-def _check_both(kernel: Kernel, X: Array, Z: Array) -> None:
-    kernel.check(X)
-    if Z is not X:
-        kernel.check(Z)
+def _check(kernel: Kernel, *views: Array) -> None:
+    """Check for negative values; on a device the rows were checked when they were read."""
+    for X in views:
+        if in_main_memory(X):
+            kernel.check(X)
 
 
 def _canonical(X: Array) -> CSR:
