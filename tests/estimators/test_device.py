@@ -67,7 +67,7 @@ def test_a_device_without_float64(monkeypatch):
         return plain(*args, **kwargs | {"device": "cpu"})
 
     monkeypatch.setattr(torch, "empty", empty)
-    message = r"^device='mps' cannot be used here: it has no float64, which covariances"
+    message = r"^device='mps' has no float64, which every method but DeepCCA needs"
     with pytest.raises(InputError, match=message):
         torch_backend("mps", "float32")
     assert torch_backend("mps", "float32", float64=False).device == "mps"

@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 
 from knoi import KNOI, FourierCCA
-from knoi.arrays.backend import numpy_backend
+from knoi.arrays.backend import Backend, numpy_backend
 from knoi.engine import Serial
 from knoi.estimators.setup import Request, Sizes, make_plan
 from knoi.features import KernelColumns, RandomFourier
@@ -89,8 +89,9 @@ def test_100_000_features_per_view_in_less_than_4_gib():
     assert found["peak"] < 4 * GIB
 
 
-def sizes(n_rows, budget, n_cols=392, n_workers=1):
-    return Sizes(n_rows, (n_cols, n_cols), 8 * n_cols, (4 * n_cols,) * 2, 4, budget, n_workers)
+def sizes(n_rows, budget, n_cols=392, n_workers=1, device=None, host=0):
+    backend, views = Backend(None, device, "float32"), ((n_cols, n_cols), 8 * n_cols)
+    return Sizes(n_rows, *views, (4 * n_cols,) * 2, backend, budget, host, n_workers)
 
 
 def request(rank, L=50, **changes):

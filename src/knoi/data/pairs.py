@@ -263,16 +263,18 @@ class PairSource:
         """Pairs `start:stop`."""
         return self._part(self._range(start, stop))
 
-    def sample(self, n: int, seed: int) -> RowPair:
+    def sample(self, n: int, seed: int, *, near: bool = False) -> RowPair:
         """`n` random distinct pairs, in row order; all pairs if there are no more than `n`.
 
-        Each row is equally likely. Without `random_access` they are taken in short runs.
+        Each row is equally likely. Without `random_access` they are taken in short runs. `near` as
+        in `read`.
         """
         if n >= self.n_rows:
-            return self.read(0, self.n_rows)
+            return self.read(0, self.n_rows, near=near)
         run_rows = 1 if self.random_access else _SAMPLE_RUN_ROWS
         rng = generator(seed, Purpose.SAMPLE)
-        return self._read_runs(self._rows.select(random_runs(self.n_rows, n, run_rows, rng)))
+        runs = self._rows.select(random_runs(self.n_rows, n, run_rows, rng))
+        return self._read_runs(runs, near=near)
 
     def views(self) -> tuple[ViewSource, ViewSource]:
         """X and Y of these pairs, to pass wherever a view is accepted; `close` closes them."""

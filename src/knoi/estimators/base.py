@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from knoi.arrays.backend import Array, Backend, DType, compute_dtype, pick_backend
+from knoi.arrays.backend import (
+    Array,
+    Backend,
+    DType,
+    available_ram,
+    compute_dtype,
+    pick_backend,
+    projecting_backend,
+)
 from knoi.checks import count
 from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
@@ -75,6 +83,7 @@ class BaseCCA(
             self._remember_columns(X, pairs)
             self._check_size(pairs)
             backend = self._backend(pairs.dtype)
+            pairs.settle(backend, self._host_budget())
             with Threads(worker_count(self.n_jobs)) as engine:
                 self._keep(solve(pairs, backend, engine))
                 self._fit_structure(pairs, engine)
@@ -192,7 +201,7 @@ class BaseCCA(
     def _leave_missing_device(self) -> None:
         """A model fitted on a device is used with NumPy where there is none."""
         try:
-            pick_backend(self.device, "float32")
+            projecting_backend(self.device, "float32")
         except (InputError, MissingExtraError) as error:
             reason = str(error).partition(". ")[0]
             warnings.warn(
@@ -248,7 +257,45 @@ class BaseCCA(
         return pick_backend(self.device, dtype)
 
     def _budget(self, backend: Backend) -> int:
+        """Bytes that arrays of the backend may take."""
         return budget_or_default(self.memory_budget, backend.free_bytes())
+
+    def _host_budget(self) -> int:
+        """Bytes of main memory that may be taken; also the limit of a backend that uses it."""
+        return budget_or_default(self.memory_budget, available_ram())
+
+    def _rows_that_fit(
+        self,
+        backend: Backend,
+        *,
+        there: tuple[int, int],
+        here: tuple[int, int],
+        n_rows: int,
+        purpose: str,
+        remedy: str,
+    ) -> int:
+        """Rows per chunk that fit in the memory of the backend (`there`) and main memory (`here`).
+
+        Both are bytes however many rows there are, and bytes per row.
+        """
+        if backend.own_memory:
+            limits = [
+                (self._budget(backend), *there, f" on device={backend.device!r}"),
+                (self._host_budget(), *here, " in main memory"),
+            ]
+        else:
+            limits = [(self._budget(backend), there[0] + here[0], there[1] + here[1], "")]
+        return min(
+            rows_that_fit(
+                budget,
+                fixed=fixed,
+                per_row=per_row,
+                n_rows=n_rows,
+                purpose=f"{purpose}{where}",
+                remedy=remedy,
+            )
+            for budget, fixed, per_row, where in limits
+        )
 
     def _transform_pairs(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Project both views of paired rows; each view is opened once."""
@@ -266,17 +313,19 @@ class BaseCCA(
         given = compute_dtype(view.dtype)
         # At least the precision of the fit: weights may balance features to more digits than the
         # data has. The result has the precision of the data.
-        backend = pick_backend(self.device, compute_dtype(view.dtype, projection.features.dtype))
+        precision = compute_dtype(view.dtype, projection.features.dtype)
+        backend = projecting_backend(self.device, precision)
         placed = projection.folded.to(backend)
         Z = np.empty((view.n_rows, projection.weights.shape[1]), dtype=given)
         checked = CheckedView(view, name)
+        checked.stay_near(backend)
         with Threads(worker_count(self.n_jobs)) as engine:
             own = checked.bytes_on(backend)
             scratch = own + placed.numbers_per_row() * backend.itemsize
-            rows = rows_that_fit(
-                self._budget(backend),
-                fixed=min(engine.n_workers * PIECE_ROWS, view.n_rows) * scratch,
-                per_row=view.row_bytes + own,
+            rows = self._rows_that_fit(
+                backend,
+                there=(min(engine.n_workers * PIECE_ROWS, view.n_rows) * scratch, own),
+                here=(0, view.row_bytes),
                 n_rows=view.n_rows,
                 purpose="projecting",
                 remedy="Raise memory_budget.",
@@ -287,8 +336,9 @@ class BaseCCA(
                 Z[start + piece.start : start + piece.stop] = backend.to_numpy(placed(X))
 
             for start in range(0, view.n_rows, rows):
-                chunk = checked.read(start, min(start + rows, view.n_rows))
+                chunk = checked.read(start, min(start + rows, view.n_rows), near=True)
                 check_domain(name, projection.features.kernel, chunk, start)
+                chunk = backend.uploaded(chunk)
                 engine.map(project, even_slices(chunk.shape[0], PIECE_ROWS), chunk, start)
         return Z
 

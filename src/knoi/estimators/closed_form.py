@@ -5,19 +5,11 @@ from typing import Any, Self
 
 from sklearn.exceptions import NotFittedError
 
-from knoi.arrays.backend import Array, Backend, available_ram, numpy_backend, pick_backend
+from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.random import View, seed_from
 from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
-from knoi.engine import (
-    Engine,
-    Threads,
-    budget_or_default,
-    even_slices,
-    format_bytes,
-    rows_that_fit,
-    worker_count,
-)
+from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
 from knoi.estimators.setup import (
     MANY_COLUMNS,
@@ -41,6 +33,8 @@ from knoi.solvers.exact import Moments, solve_primal
 # M x M matrices in memory at the peak of a solution, which consumes the covariances or copies them.
 SOLVING = 6
 SOLVING_COPIES = 9
+# Further ones with torch, which factorises into new memory.
+SOLVING_TORCH = 3
 
 
 class ClosedFormCCA(BaseCCA):
@@ -66,9 +60,10 @@ class ClosedFormCCA(BaseCCA):
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             maps, earlier = getattr(self, "_partial", (None, None))
             self._remember_columns(X, pairs, reset=earlier is None)
+            backend = self._backend(pairs.dtype)
+            pairs.settle(backend, self._host_budget())
             if maps is None:
                 maps = self._fit_maps(pairs)
-            backend = pick_backend(self.device, pairs.dtype)
             held = 0
             if earlier is not None:
                 backend, held = earlier.backend, earlier.held_bytes
@@ -138,10 +133,11 @@ class ClosedFormCCA(BaseCCA):
 
         start = 0
         moments.buffer(rows)  # the largest that will be needed
-        with pairs.iterate(rows) as chunks:
+        with pairs.iterate(rows, near=True) as chunks:
             for x, y in chunks:
                 for name, features, chunk in zip("XY", placed, (x, y), strict=True):
                     check_domain(name, features.kernel, chunk, start)
+                x, y = backend.uploaded(x), backend.uploaded(y)
                 n_chunk = int(x.shape[0])
                 start += n_chunk
                 # The first rows go alone, so that the others are shifted by a mean close to theirs.
@@ -191,12 +187,13 @@ class ClosedFormCCA(BaseCCA):
         scratch += sum(pairs.bytes_on(backend))
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch
-        solving = 8 * (SOLVING_COPIES if keep else SOLVING) * max(ranks) ** 2
-        return rows_that_fit(
-            self._budget(backend),
-            fixed=held + max(adding, solving),
-            # In use and read ahead, plus the features of the chunk.
-            per_row=2 * pairs.row_bytes + sum(ranks) * backend.itemsize,
+        matrices = SOLVING_COPIES if keep else SOLVING
+        solving = 8 * (matrices + (0 if backend.is_numpy else SOLVING_TORCH)) * max(ranks) ** 2
+        uploaded = 0 if backend.in_main_memory else sum(pairs.bytes_on(backend))
+        return self._rows_that_fit(
+            backend,
+            there=(held + max(adding, solving), uploaded + sum(ranks) * backend.itemsize),
+            here=(0, 2 * pairs.row_bytes),  # in use and read ahead
             n_rows=pairs.n_rows,
             purpose=f"the closed form with {max(ranks)} features per view",
             remedy=f"{self._remedy} or raise memory_budget.",
@@ -382,7 +379,7 @@ class FourierCCA(ClosedFormCCA):
         dense = [d for d, one in zip(pairs.n_cols, requested, strict=True) if is_dense(one)]
         if not dense:
             return
-        budget = budget_or_default(self.memory_budget, available_ram())
+        budget = self._host_budget()
         needed = 8 * rank * (sum(dense) + max(dense))  # while drawn, those of one view count twice
         if needed > budget:
             raise MemoryBudgetError(

@@ -22,7 +22,7 @@ from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.registry import APPROXIMATIONS, approximate, choose, is_dense, numbers_kept
 from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_learned_weights
 from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
-from knoi.solvers.noi import TILE_COLUMNS, TILE_ROWS, MinibatchFeatures
+from knoi.solvers.noi import MinibatchFeatures, tile_shape
 
 logger = logging.getLogger("knoi")
 
@@ -82,7 +82,8 @@ def kernels_for(
     widths = one_per_view("width", width, _width)
     if any(one.nonnegative for one in kernels):
         for start, stop in pairs.chunks(CHECK_ROWS):
-            for name, one, rows in zip("XY", kernels, pairs.read(start, stop), strict=True):
+            views = pairs.read(start, stop, near=True)
+            for name, one, rows in zip("XY", kernels, views, strict=True):
                 check_domain(name, one, rows, start)
     samples = pairs.sample(WIDTH_SAMPLE, seed)
     sized = []
@@ -207,8 +208,10 @@ MAX_EPOCHS = 100
 # Arrays of M x L per view at the peak of a step: weights, velocity, gradient, direction, the new
 # weights and velocity, the last good weights, the average, the best snapshot, one temporary.
 WEIGHT_ARRAYS = 10
-# Minibatches of rows that the stream and the step hold.
+# Minibatches of rows that the stream and the step hold. On a device with memory of its own are only
+# the one in use, those ahead and the one being made.
 BATCHES_ALIVE = 8
+BATCHES_UPLOADED = 4
 
 
 @dataclass(frozen=True)
@@ -265,10 +268,41 @@ class Sizes:
     n_cols: tuple[int, int]
     row_bytes: int  # of a stored pair of rows
     working_bytes: tuple[int, int]  # of a row of each view in computations
-    itemsize: int
-    budget: int
+    backend: Backend
+    budget: int  # bytes for arrays of the backend
+    host_budget: int  # bytes of main memory; of no account where the backend uses that, too
     n_workers: int
     sparse: tuple[bool, bool] = (False, False)  # whether rows stay sparse in computations
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number in computations."""
+        return self.backend.itemsize
+
+    def rows_uploaded(self, batch_size: int, n_held_out: int) -> int:
+        """Bytes of rows on a device: minibatches, held-out rows, as many to align them with."""
+        minibatches = BATCHES_UPLOADED * batch_size if self.backend.own_memory else 0
+        kept = 0 if self.backend.is_numpy else 2 * n_held_out
+        return (minibatches + kept) * sum(self.working_bytes)
+
+    def left(self, there: int, here: int, method: str, remedy: str) -> tuple[int, int]:
+        """Bytes left of both budgets after `there` on the backend and `here` in main memory.
+
+        Where these are the same memory, so are the bytes left. Raises if `method` does not fit.
+        """
+        needs = [(there, self.budget, ""), (here, self.host_budget, " of main memory")]
+        if self.backend.own_memory:
+            needs[0] = (there, self.budget, f" on device={self.backend.device!r}")
+        else:
+            needs = [(there + here, self.budget, "")]
+        for needed, budget, where in needs:
+            if needed > budget:
+                raise MemoryBudgetError(
+                    f"{method} needs about {format_bytes(needed)}{where} but memory_budget is "
+                    f"{format_bytes(budget)}. {remedy}"
+                )
+        found = [budget - needed for needed, budget, _ in needs]
+        return found[0], found[-1]
 
 
 def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
@@ -288,25 +322,18 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         extra = 0 if precondition == (None, None) else EXTRA_DIRECTIONS
     L = request.n_components
     directions = max(L, min(L + extra, *rank, batch_size - 1))
-    maps = [_map_bytes(request, sizes, v, approximation[v], rank[v]) for v in (0, 1)]
-    held = sum(maps) + _held_bytes(sizes, rank, precondition, directions)
+    # Maps are in main memory, as they were fitted, and on the backend.
+    maps = sum(_map_bytes(request, sizes, v, approximation[v], rank[v]) for v in (0, 1))
+    held = maps + _held_bytes(sizes, rank, precondition, directions)
     batch = BATCHES_ALIVE * batch_size * (sizes.row_bytes + sum(sizes.working_bytes))
     batch += 6 * 8 * batch_size * directions
-    tile = min(TILE_ROWS, batch_size) * min(TILE_COLUMNS, max(rank))
-    scratch = 3 * sizes.n_workers * tile * sizes.itemsize
-    needed = held + batch + scratch
-    if precondition != (None, None):
-        needed = max(needed, held + warm_start_bytes(rank, n_train, sizes.itemsize))
-    if needed > sizes.budget:
-        remedy = "Lower rank or batch_size, or raise memory_budget."
-        if any(map(is_dense, approximation)) and 2 * sum(maps) > needed:
-            remedy = MANY_COLUMNS
-        raise MemoryBudgetError(
-            f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows needs "
-            f"about {format_bytes(needed)} but memory_budget is "
-            f"{format_bytes(sizes.budget)}. {remedy}"
-        )
-    left = sizes.budget - held - batch - scratch
+    step = sizes.rows_uploaded(batch_size, n_held_out) + _scratch_bytes(sizes, rank, batch_size)
+    remedy = "Lower rank or batch_size, or raise memory_budget."
+    if any(map(is_dense, approximation)) and 4 * maps > held + maps + batch + step:
+        remedy = MANY_COLUMNS
+    method = f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows"
+    sizes.left(held + _start_bytes(sizes, rank, precondition, n_train), maps, method, remedy)
+    left, left_here = sizes.left(held + step, maps + batch, method, remedy)
     # Features of sparse rows that go through the identity are never computed.
     made = [v for v in (0, 1) if not sizes.sparse[v] or approximation[v] != "identity"]
     features = batch_size * sum(rank[v] for v in made) * sizes.itemsize
@@ -322,7 +349,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         batch_size,
         directions,
         keep,
-        batch + (left - features if keep else left) // 2,
+        batch + (left_here - (features if keep and not sizes.backend.own_memory else 0)) // 2,
     )
 
 
@@ -394,15 +421,38 @@ def _batch_size(request: Request, rank: Any, precondition: Any, n_train: int) ->
 
 
 def _map_bytes(request: Request, sizes: Sizes, v: int, approximation: str, rank: int) -> int:
-    """Bytes of the feature map of a view, as fitted and on the backend."""
+    """Bytes of the feature map of a view."""
     if approximation == "nystrom" and sizes.sparse[v]:
-        return 2 * (sizes.working_bytes[v] + 2 * sizes.itemsize) * rank
+        return (sizes.working_bytes[v] + 2 * sizes.itemsize) * rank
     if approximation in APPROXIMATIONS:
         kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
-        return 2 * kept * sizes.itemsize
+        return kept * sizes.itemsize
     if sizes.sparse[v]:
-        return 2 * request.map_bytes[v]
-    return 2 * (sizes.n_cols[v] + 2) * rank * sizes.itemsize
+        return request.map_bytes[v]
+    return (sizes.n_cols[v] + 2) * rank * sizes.itemsize
+
+
+def _scratch_bytes(sizes: Sizes, rank: Any, batch_size: int) -> int:
+    """Bytes of the features that workers compute at a time, and of what they come from."""
+    in_main_memory = sizes.backend.in_main_memory
+    rows, columns = tile_shape(batch_size, in_main_memory, keep=False)
+    tile = min(rows, batch_size) * min(columns, max(rank))
+    blocks = -(-max(rank) // columns)
+    workers = sizes.n_workers if in_main_memory else min(sizes.n_workers, blocks)
+    return 3 * workers * int(tile) * sizes.itemsize
+
+
+def _start_bytes(sizes: Sizes, rank: Any, precondition: Any, n_train: int) -> int:
+    """Bytes on the backend while the start and the preconditioners are computed."""
+    if precondition == (None, None):
+        return 0
+    columns = [rank[v] for v in (0, 1) if precondition[v] == "columns"]
+    # torch does not factorise in place.
+    copied = 0 if sizes.backend.is_numpy else max(columns, default=0)
+    return max(
+        warm_start_bytes(rank, n_train, sizes.itemsize),
+        Columns.bytes_needed(copied, sizes.itemsize),
+    )
 
 
 def _held_bytes(sizes: Sizes, rank: Any, precondition: Any, directions: int) -> int:

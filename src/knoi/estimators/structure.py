@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from knoi.arrays.backend import Array, compute_dtype, numpy_backend, pick_backend
+from knoi.arrays.backend import Array, compute_dtype, numpy_backend, projecting_backend
 from knoi.arrays.random import View
 from knoi.arrays.sparse import dense
 from knoi.data.pairs import PairSource
-from knoi.engine import Engine, Threads, even_slices, rows_that_fit, worker_count
+from knoi.engine import Engine, Threads, even_slices, worker_count
 from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
 from knoi.features.base import PROJECTED_COLUMNS
 from knoi.metrics.correlation import projection_matrix
@@ -103,7 +103,7 @@ class StructureMixin:
     device: str | None
     transform: Callable[..., Any]
     transform_y: Callable[[Any], NDArray[Any]]
-    _budget: Callable[..., int]
+    _rows_that_fit: Callable[..., int]
     _remember_columns: Callable[..., None]
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -205,36 +205,39 @@ class StructureMixin:
         kept = [view for view in View if pairs.n_cols[view] * L <= MAX_NUMBERS]
         n_columns = tuple(pairs.n_cols[view] for view in kept)
         placed = []
-        scratch = 0
+        scratch = uploaded = 0
         for view, own in zip(View, (projection.x, projection.y), strict=True):
             precision = compute_dtype(pairs.stored_dtypes[view], own.features.dtype)
-            backend = pick_backend(self.device, precision)
+            backend = projecting_backend(self.device, precision)
             placed.append((own.folded.to(backend), backend))
             numbers = own.folded.numbers_per_row()
             scratch += pairs.bytes_on(backend)[view] + numbers * backend.itemsize
-        rows = rows_that_fit(
-            self._budget(pick_backend(self.device, pairs.dtype)),
-            fixed=held
-            + JointMoments.fixed_bytes(n_columns, 2 * L)
-            + min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch,
-            # One chunk in use and one read ahead; then scaled and centred in float64.
-            per_row=2 * pairs.row_bytes + sum(pairs.bytes_on(numpy_backend("float64"))) + 48 * L,
+            uploaded += 0 if backend.in_main_memory else pairs.bytes_on(backend)[view]
+        rows = self._rows_that_fit(
+            projecting_backend(self.device, pairs.dtype),
+            there=(held + min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch, uploaded),
+            here=(
+                JointMoments.fixed_bytes(n_columns, 2 * L),
+                # One chunk in use and one read ahead; then scaled and centred in float64.
+                2 * pairs.row_bytes + sum(pairs.bytes_on(numpy_backend("float64"))) + 48 * L,
+            ),
             n_rows=pairs.n_rows,
             purpose="relating columns to variates",
             remedy="Raise memory_budget.",
         )
         moments = JointMoments(n_columns, 2 * L)
 
-        def project(piece: slice, chunks: tuple[Any, Any], Z: NDArray[np.float64]) -> None:
+        def project(piece: slice, rows: list[Any], Z: NDArray[np.float64]) -> None:
             for view, (own, backend) in zip(View, placed, strict=True):
-                found = backend.to_numpy(own(backend.asarray(chunks[view][piece])))
+                found = backend.to_numpy(own(backend.asarray(rows[view][piece])))
                 Z[piece, view * L : (view + 1) * L] = found
 
         with pairs.iterate(rows) as read:
             for chunks in read:
                 n = int(chunks[0].shape[0])
                 Z = np.empty((n, 2 * L))
-                engine.map(project, even_slices(n, PIECE_ROWS), chunks, Z)
+                there = [one.uploaded(rows) for rows, (_, one) in zip(chunks, placed, strict=True)]
+                engine.map(project, even_slices(n, PIECE_ROWS), there, Z)
                 moments.add(Z, tuple(chunks[view] for view in kept))
         variates, variables = moments.finish(pairs.dtype)
         columns = dict(zip(kept, variables, strict=True))

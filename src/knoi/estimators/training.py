@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -108,8 +108,8 @@ class Training:
             x, y = (self._scores(*view) for view in zip(setup.features, weights, strict=True))
             moments.update(x, y)
         else:
-            moments.update(*self._scores_of(self.aligned_on, features, weights))
-        Zx, Zy = self._scores_of(self.held_out, features, weights)
+            moments.update(*self._scores_of(self._aligned_batches, features, weights))
+        Zx, Zy = self._scores_of(self._held_out_batches, features, weights)
         try:
             aligned = self._align(moments, weights)
         except InputError:  # too few directions in these rows
@@ -117,16 +117,33 @@ class Training:
         return columnwise_correlation(Zx @ aligned.U, Zy @ aligned.V)
 
     def _scores_of(
-        self, rows: RowPair, features: Sequence[Any], weights: tuple[Array, Array]
+        self, minibatches: list[Any], features: Sequence[Any], weights: tuple[Array, Array]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores of any number of rows, minibatch by minibatch."""
         pieces: list[list[NDArray[Any]]] = [[], []]
-        b = self.setup.plan.batch_size
-        for start in range(0, rows[0].shape[0], b):
+        for rows in minibatches:
             for v, (minibatch, W) in enumerate(zip(features, weights, strict=True)):
-                minibatch.load(rows[v][start : start + b])
+                minibatch.load(rows[v])
                 pieces[v].append(self._scores(minibatch, W))
         return np.concatenate(pieces[0]), np.concatenate(pieces[1])
+
+    @cached_property
+    def _held_out_batches(self) -> list[Any]:
+        return self._batches(self.held_out)
+
+    @cached_property
+    def _aligned_batches(self) -> list[Any]:
+        return self._batches(self.aligned_on)
+
+    def _batches(self, rows: RowPair | None) -> list[Any]:
+        """Minibatches of rows that are used again and again: uploaded once."""
+        assert rows is not None
+        b, n = self.setup.plan.batch_size, int(rows[0].shape[0])
+        x, y = self.setup.features
+        return [
+            (x.place(rows[0][start : start + b]), y.place(rows[1][start : start + b]))
+            for start in range(0, n, b)
+        ]
 
     def projection(self, state: TrainingState, pairs: PairSource) -> Projection:
         """The result of training: linear CCA of the scores of `pairs` with the best weights.
@@ -153,17 +170,18 @@ class Training:
     def final_cca(self, weights: tuple[Array, Array], pairs: PairSource) -> Projection | None:
         """Linear CCA of the scores; None if they are not finite."""
         setup, backend, b = self.setup, self.setup.backend, self.setup.plan.batch_size
-        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), setup.plan.seed)
+        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), setup.plan.seed, near=True)
         n = int(sample[0].shape[0])
         moments = self._score_moments()
         sums = [np.zeros(features.rank) for features in setup.maps]
+        ones = backend.asarray(np.ones((min(b, n), 1)))
         for start in range(0, n, b):
             scores = []
             for v, (minibatch, W) in enumerate(zip(setup.features, weights, strict=True)):
                 minibatch.load(sample[v][start : start + b])
                 scores.append(self._scores(minibatch, W))
-                ones = backend.asarray(np.ones((len(scores[v]), 1)))
-                sums[v] += backend.to_numpy(minibatch.gradient(ones, setup.engine))[:, 0]
+                totals = minibatch.gradient(ones[: len(scores[v]), :], setup.engine)
+                sums[v] += backend.to_numpy(totals)[:, 0]
             if not all(np.isfinite(P).all() for P in scores):
                 return None
             moments.update(*scores)
@@ -301,6 +319,7 @@ class StochasticCCA(BaseCCA):
             window_bytes=plan.window_bytes,
             epochs=epochs,
             start=state.position,
+            place=[features.place for features in training.setup.features],
         )
         last_step = epochs * stream.batches_per_epoch
         n_samples = last_step * plan.batch_size
@@ -371,6 +390,7 @@ class StochasticCCA(BaseCCA):
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             stream = getattr(self, "_partial", None)
             self._remember_columns(X, pairs, reset=stream is None)
+            pairs.settle(self._backend(pairs.dtype), self._host_budget())
             with Threads(worker_count(self.n_jobs)) as engine:
                 if stream is None:
                     stream = self._open_stream(pairs, engine)
@@ -428,8 +448,9 @@ class StochasticCCA(BaseCCA):
             n_cols=pairs.n_cols,
             row_bytes=pairs.row_bytes,
             working_bytes=pairs.bytes_on(backend),
-            itemsize=backend.itemsize,
+            backend=backend,
             budget=self._budget(backend),
+            host_budget=self._host_budget(),
             n_workers=engine.n_workers,
             sparse=pairs.sparse if backend.is_numpy else (False, False),
         )
