@@ -4,7 +4,8 @@ Inside `with FakeCuda() as gpu:` tensors created on "cuda" live in main memory b
 tensors do: they report `cuda:0`, cannot become NumPy arrays before `.cpu()`, and cannot meet host
 tensors in one operation. `gpu.counts` has operations (about kernel launches), uploads, downloads
 and waits of the host. Function modes are per thread: fit with `n_jobs=1`. It knows nothing of
-streams, memory limits or the arithmetic of a GPU, and was never compared with one.
+streams, memory limits or the arithmetic of a GPU, and was never compared with one. With the name
+"mps" it has no float64.
 """
 
 from collections import Counter
@@ -45,19 +46,25 @@ def on_device(values):
 
 
 class FakeCuda(TorchFunctionMode):
-    def __init__(self, free_bytes=8 << 30):
+    def __init__(self, name="cuda", free_bytes=8 << 30):
         super().__init__()
+        self.name = name
         self.counts = Counter()
         self.free_bytes = free_bytes
 
     def __enter__(self):
-        self._real = torch.cuda.mem_get_info, torch.cuda.current_device
+        self._real = {
+            name: getattr(torch.cuda, name)
+            for name in ("mem_get_info", "current_device", "is_available")
+        }
         torch.cuda.mem_get_info = lambda device=None: (self.free_bytes, self.free_bytes)
         torch.cuda.current_device = lambda: 0
+        torch.cuda.is_available = lambda: False  # no streams, no pinned memory
         return super().__enter__()
 
     def __exit__(self, *exception):
-        torch.cuda.mem_get_info, torch.cuda.current_device = self._real
+        for name, function in self._real.items():
+            setattr(torch.cuda, name, function)
         return super().__exit__(*exception)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -65,16 +72,16 @@ class FakeCuda(TorchFunctionMode):
         tensors = [one for one in tree_iter((args, kwargs)) if isinstance(one, Tensor)]
         there = any(map(is_device, tensors))
         if function == Tensor.device.__get__ and there:
-            return torch.device("cuda:0")
+            return torch.device(self.name, 0)
         if function == Tensor.is_cuda.__get__:
-            return there
+            return there and self.name == "cuda"
         target = kwargs.get("device")
         if function is Tensor.to and target is None:
             named = [one for one in args[1:] if isinstance(one, str | torch.device)]
             target = named[0] if named else None
             args = (args[0], *(one for one in args[1:] if one not in named))
         kwargs.pop("device", None)
-        if target is not None and str(target).startswith("cuda"):
+        if target is not None and str(target).startswith(self.name):
             return self._create(function, args, kwargs, there)
         if there:
             if function is Tensor.cpu or target is not None:
@@ -88,11 +95,11 @@ class FakeCuda(TorchFunctionMode):
 
     def _create(self, function, args, kwargs, there):
         if there and (function is Tensor.to or function in FROM_HOST):
-            return on_device(function(*args, **kwargs))  # already there
+            return self._checked(function(*args, **kwargs))  # already there
         made = function(*args, **kwargs)
         from_host = function is Tensor.to or function in FROM_HOST
         self.counts["uploads" if from_host else "operations"] += 1
-        return on_device(made.clone() if from_host and isinstance(made, Tensor) else made)
+        return self._checked(made.clone() if from_host and isinstance(made, Tensor) else made)
 
     def _compute(self, function, args, kwargs, tensors):
         if function in TO_HOST:
@@ -114,4 +121,10 @@ class FakeCuda(TorchFunctionMode):
             self.counts["waits"] += 1
         elif not view and getattr(function, "__name__", "") not in FREE:
             self.counts["operations"] += 1
+        return self._checked(made)
+
+    def _checked(self, made):
+        for one in tree_iter(made):
+            if self.name == "mps" and isinstance(one, Tensor) and one.dtype == torch.float64:
+                raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
         return on_device(made)
