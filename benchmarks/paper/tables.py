@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.paper import deep_peers as peers
 from benchmarks.paper import dsgd_tuning, lopez_paz, variants
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PAPER, by_minutes, measured, subsets
@@ -279,6 +280,47 @@ def _both_measures(method: Cell | None) -> str:
     return NO_VALUE if method is None else f"{method['fitted']:.2f} / {method['refit']:.2f}"
 
 
+# Deep CCA.
+
+
+def deep_peers(results: Path) -> str:
+    """Deep CCA here and elsewhere: fitted / refit total correlation and seconds, means of seeds."""
+    cells = cells_of(results, peers.NAME)
+    rows, used = [], {}
+    for method in peers.METHODS:
+        row = [method]
+        for name, (seconds, _) in peers.CASES.items():
+            keys = [peers.key_of(name, seconds, method, seed) for seed in range(peers.SEEDS)]
+            runs = {key: cells[key] for key in keys if key in cells}
+            used |= runs
+            row.append(_seeds(list(runs.values())))
+        rows.append(row)
+    if not used:
+        return "Not measured yet.\n"
+    columns = ("method", *(f"{name}, {seconds} s" for name, (seconds, _) in peers.CASES.items()))
+    versions = {
+        f"{name} {version}"
+        for cell in used.values()
+        for name, version in cell.get("versions", {}).items()
+    }
+    line = f"\nVersions of the others: {', '.join(sorted(versions))}.\n"
+    return table(columns, rows) + line + closing_line(used, "benchmarks.paper.deep_peers")
+
+
+def _seeds(runs: list[Cell]) -> str:
+    """Means of the runs that ended, and how many did not."""
+    ended = [run for run in runs if "failed" not in run]
+    texts = []
+    if ended:
+        fitted, refit, seconds = (
+            mean(run[name] for run in ended) for name in ("fitted", "refit", "seconds")
+        )
+        texts.append(f"{fitted:.2f} / {refit:.2f} ({seconds:.0f} s)")
+    if len(ended) < len(runs):
+        texts.append(f"{len(runs) - len(ended)} of {len(runs)} failed")
+    return "; ".join(texts) or NO_VALUE
+
+
 TABLES = {
     "mnist8m_headline": mnist8m_headline,
     "mnist8m": mnist8m,
@@ -289,4 +331,5 @@ TABLES = {
     "variants": ablation,
     "lopez_paz": mnist_halves,
     "data_sets": data_sets,
+    "deep_peers": deep_peers,
 }

@@ -1,18 +1,24 @@
-"""Memory as the operating system reports it; triangular solves and leading SVD."""
+"""Memory as the operating system reports it; uploads; triangular solves and leading SVD."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knoi.arrays.backend import (
     SOLVE_BLOCK,
+    Placed,
     available_ram,
     numpy_backend,
     peak_memory,
     solve_lower,
     top_svd,
+    torch_backend,
 )
 
 NUMPY = numpy_backend()
@@ -35,6 +41,58 @@ def test_memory_without_proc(monkeypatch):
     monkeypatch.setattr("builtins.open", missing)
     assert peak_memory() >= 0.5 * before
     assert available_ram() > 2**26
+
+
+class TestPlaced:
+    ROWS = np.arange(12, dtype=np.float64).reshape(4, 3)
+
+    def test_rows_are_uploaded_once(self):
+        placed = Placed(self.ROWS, backend := torch_backend("cpu", "float32"))
+        assert backend.asarray(placed) is placed.get()
+        np.testing.assert_array_equal(placed.get().numpy(), self.ROWS)
+        assert Placed(self.ROWS, NUMPY).get() is self.ROWS
+
+    @pytest.mark.parametrize("kind", [np.array, scipy.sparse.csr_array])
+    def test_cuda_copies_ahead_on_a_stream_of_its_own(self, kind, monkeypatch):
+        """The order of calls; torch on this machine may have no CUDA."""
+        calls, empty = [], torch.empty
+
+        class Stream:
+            device = torch.device("cpu")
+
+            def __init__(self, name):
+                self.name = name
+
+            def __enter__(self):
+                calls.append(f"on {self.name}")
+
+            def __exit__(self, *_):
+                calls.append("back")
+
+            def record_event(self):
+                return "the end of the copy"
+
+            def wait_event(self, event):
+                calls.append(f"{self.name} waits for {event}")
+
+        def pinned(*args, pin_memory, **kwargs):
+            calls.append("pinned" if pin_memory else "not pinned")
+            return empty(*args, **kwargs)
+
+        def used_by(tensor, stream):
+            calls.append(f"used by {stream.name}")
+
+        backend = dataclasses.replace(torch_backend("cpu", "float32"), device="cuda")
+        monkeypatch.setattr("knoi.arrays.backend._has_cuda", lambda: True)
+        monkeypatch.setattr("knoi.arrays.backend._upload_stream", lambda _: Stream("side"))
+        monkeypatch.setattr(torch, "empty", pinned)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream("main"))
+        monkeypatch.setattr(torch.Tensor, "record_stream", used_by)
+        placed = Placed(kind(self.ROWS), backend)
+        assert calls == ["pinned", "on side", "back"]
+        np.testing.assert_array_equal(placed.get().numpy(), self.ROWS)
+        assert calls[3:] == ["main waits for the end of the copy", "used by main"]
 
 
 class TestSolveLower:

@@ -349,6 +349,13 @@ class TestPrefetcher:
             assert made == [0, 1, 2]
             assert list(items) == list(range(1, 10))
 
+    def test_without_depth_items_are_made_when_asked_for(self):
+        made = []
+        with Prefetcher(lambda _: (made.append(threading.current_thread()) for _ in "abc"), 0) as i:
+            next(i)
+            assert made == [threading.current_thread()]
+            assert len(list(i)) == 2
+
     def test_a_dropped_iterator_ends_its_thread(self):
         ended = threading.Event()
 

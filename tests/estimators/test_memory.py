@@ -16,6 +16,7 @@ from knoi import KNOI, FourierCCA
 from knoi.arrays.backend import Backend, numpy_backend
 from knoi.engine import Serial
 from knoi.estimators.setup import Request, Sizes, make_plan
+from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
 from knoi.solvers import acceleration
@@ -147,6 +148,44 @@ class TestPlan:
         ]
         assert windows == sorted(set(windows))
         assert all(w < b * GIB for w, b in zip(windows, (2, 4, 8), strict=True))
+
+    def test_a_device_has_a_budget_of_its_own(self):
+        def plan(device, host):
+            return make_plan(
+                request(100_000),
+                sizes(10**6, int(device * GIB), device="cuda", host=int(host * GIB)),
+                0,
+            )
+
+        # Features are kept on the device; the stream has the rest of main memory.
+        assert [plan(one, 2).keep_features for one in (4, 12)] == [False, True]
+        assert plan(4, 2).window_bytes == plan(12, 2).window_bytes
+        assert plan(4, 1).window_bytes < plan(4, 2).window_bytes < 2 * GIB
+        with pytest.raises(MemoryBudgetError, match=r"on device='cuda' but memory_budget is"):
+            plan(1, 100)
+        with pytest.raises(MemoryBudgetError, match="of main memory but memory_budget is"):
+            plan(100, 0.1)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            # Features of all 10,000 rows at a time.
+            {"rank": 8192, "approximation": ("fourier",) * 2, "precondition": None},
+            # The Cholesky factor beside its matrix.
+            {
+                "rank": 9200,
+                "approximation": ("nystrom",) * 2,
+                "precondition": "columns",
+                "batch_size": 500,
+            },
+        ],
+        ids=["tiles", "cholesky"],
+    )
+    def test_what_a_device_needs_more(self, changes):
+        wanted = request(**{"batch_size": 10_000} | changes)
+        make_plan(wanted, sizes(10**6, GIB), 0)
+        with pytest.raises(MemoryBudgetError, match="on device='cuda'"):
+            make_plan(wanted, sizes(10**6, GIB, device="cuda", host=8 * GIB), 0)
 
     def test_a_plan_is_restored_from_plain_values(self):
         plan = make_plan(request(100_000), sizes(10**6, 3 * GIB), 7)

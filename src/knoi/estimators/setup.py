@@ -290,11 +290,12 @@ class Sizes:
 
         Where these are the same memory, so are the bytes left. Raises if `method` does not fit.
         """
-        needs = [(there, self.budget, ""), (here, self.host_budget, " of main memory")]
+        needs = [(there + here, self.budget, "")]
         if self.backend.own_memory:
-            needs[0] = (there, self.budget, f" on device={self.backend.device!r}")
-        else:
-            needs = [(there + here, self.budget, "")]
+            needs = [
+                (there, self.budget, f" on device={self.backend.device!r}"),
+                (here, self.host_budget, " of main memory"),
+            ]
         for needed, budget, where in needs:
             if needed > budget:
                 raise MemoryBudgetError(
