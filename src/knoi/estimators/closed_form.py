@@ -33,8 +33,9 @@ from knoi.solvers.exact import Moments, solve_primal
 # M x M matrices in memory at the peak of a solution, which consumes the covariances or copies them.
 SOLVING = 6
 SOLVING_COPIES = 9
-# Further ones with torch, which factorises into new memory.
-SOLVING_TORCH = 3
+# The same with torch, which factorises and solves into new memory; measured on the CPU.
+SOLVING_TORCH = 10
+SOLVING_COPIES_TORCH = 15
 
 
 class ClosedFormCCA(BaseCCA):
@@ -188,7 +189,9 @@ class ClosedFormCCA(BaseCCA):
         adding = Moments.fixed_bytes(ranks, backend.itemsize)
         adding += min(engine.n_workers * PIECE_ROWS, pairs.n_rows) * scratch
         matrices = SOLVING_COPIES if keep else SOLVING
-        solving = 8 * (matrices + (0 if backend.is_numpy else SOLVING_TORCH)) * max(ranks) ** 2
+        if not backend.is_numpy:
+            matrices = SOLVING_COPIES_TORCH if keep else SOLVING_TORCH
+        solving = 8 * matrices * max(ranks) ** 2
         uploaded = 0 if backend.in_main_memory else sum(pairs.bytes_on(backend))
         return self._rows_that_fit(
             backend,
@@ -217,11 +220,12 @@ class LinearCCA(ClosedFormCCA):
         projection of new rows: a small value such as 1e-8 prevents that.
     memory_budget : int, str or None, default=None
         Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
-        memory.
+        memory. On a GPU it limits main memory and the memory of the device separately.
     n_jobs : int or None, default=None
         Threads; None and -1 use all cores.
     device : str or None, default=None
-        None computes with NumPy; a torch device such as "cuda" with torch.
+        None computes with NumPy; a torch device such as "cuda" with torch. Tensors that are on this
+        device stay there; others are copied.
 
     Attributes
     ----------
