@@ -12,13 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi import checks
-from knoi.arrays.backend import Array, Backend, DType, numpy_backend, torch_backend
+from knoi.arrays.backend import Array, Backend, DType, torch_backend
 from knoi.arrays.random import View, seed_from
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
-from knoi.engine import format_bytes
 from knoi.estimators.closed_form import FourierCCA
+from knoi.estimators.heads import (
+    HEADS,
+    SHARE_OF_TIME,
+    HeadPlan,
+    best_head,
+    operations_per_second,
+    plan_head,
+)
 from knoi.estimators.setup import (
     BATCHES_ALIVE,
     DEFAULT_SAMPLES,
@@ -29,27 +36,32 @@ from knoi.estimators.setup import (
     Sizes,
     check_n_cols,
 )
-from knoi.estimators.training import FINAL_ROWS, StochasticCCA, Training
+from knoi.estimators.training import StochasticCCA, Training
 from knoi.exceptions import (
     InputError,
     InputTypeError,
-    MemoryBudgetError,
     ModelFileError,
     require,
 )
-from knoi.features import FeatureMap, Identity, Nystrom
-from knoi.features.composite import Chain, all_features
+from knoi.features import FeatureMap
+from knoi.features.composite import Chain
 from knoi.features.network import TorchNetwork
-from knoi.kernels import RBF, with_default_width
 from knoi.persistence import ModelFile, read_model
-from knoi.projection import PIECE_ROWS, Projection, ViewProjection
-from knoi.solvers.deep import DeepUpdate, Network, NetworkBatch, Schedule, perceptron
+from knoi.projection import Projection, ViewProjection
+from knoi.solvers.deep import (
+    DeepUpdate,
+    Network,
+    NetworkBatch,
+    Schedule,
+    multiplies_bfloat16,
+    perceptron,
+)
 from knoi.solvers.loop import OptimizerState, ViewState
 
 logger = logging.getLogger("knoi")
 
-HEADS = ("auto", "linear", "nystrom")
 LOSSES = ("noi", "trace")
+PRECISIONS = ("auto", "float32", "bfloat16")
 # Rows per minibatch: at least this many, and this many per component.
 MIN_BATCH = 500
 BATCH_PER_COMPONENT = 10
@@ -57,16 +69,10 @@ BATCH_PER_COMPONENT = 10
 DEFAULT_STEPS = 2000
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.0
+# Where a time limit ends the run.
+UNLIMITED_EPOCHS = 1_000_000
 # Held-out rows: a tenth by default, but enough to choose on, and at most a fifth of few rows.
 MAX_HELD_OUT, MIN_HELD_OUT, MIN_ROWS_TO_HOLD_OUT = 5000, 200, 100
-# Training rows that the head is solved on, and landmarks of its kernel.
-HEAD_ROWS = 100_000
-HEAD_LANDMARKS = 2000
-# Ridges that are tried, from weak to strong, and where the search starts.
-REGS = tuple(10.0**k for k in range(-8, 1))
-FIRST_REG = {"network": 1e-5, "nystrom": 1e-5, "inputs": 1e-4}
-# More columns than this are not tried without a network.
-MAX_INPUT_COLUMNS = 2000
 # Vectors of weights per network: weights, moments, gradient, their successors, last good and best.
 WEIGHT_VECTORS = 12
 
@@ -115,10 +121,16 @@ class DeepCCA(StochasticCCA):
         `max_time` if that is shorter. Lower it if `history_` shows steps that were rolled back.
     weight_decay : float, default=0.0
         Of AdamW: weights shrink by learning_rate * weight_decay per step.
+    precision : {"auto", "float32", "bfloat16"}, default="auto"
+        Precision of the matrix products of a step; weights, scores and everything after training
+        are in float32 or better. "auto" is bfloat16 for networks made by `hidden` where the
+        processor or the GPU multiplies it faster, else float32.
     epochs : int or None, default=None
-        Passes over the data. None: as many as give 2000 steps, or a million samples
-        if that is less.
-    max_time, tol, checkpoint, checkpoint_seconds, callbacks, verbose
+        Passes over the data. None: as many as `max_time` allows; without it, as many as give 2000
+        steps, or a million samples if that is less.
+    max_time : float or None, default=None
+        Seconds for training and head together.
+    tol, checkpoint, checkpoint_seconds, callbacks, verbose
         As in `KNOI`.
     held_out : float, default=0.1
         Fraction of the rows (200 to 5000 rows, at most a fifth) held out to monitor the fit and to
@@ -167,6 +179,7 @@ class DeepCCA(StochasticCCA):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float = WEIGHT_DECAY,
+        precision: str = "auto",
         epochs: int | None = None,
         max_time: float | None = None,
         tol: float | None = 1e-3,
@@ -189,6 +202,7 @@ class DeepCCA(StochasticCCA):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.precision = precision
         self.epochs = epochs
         self.max_time = max_time
         self.tol = tol
@@ -245,6 +259,7 @@ class DeepCCA(StochasticCCA):
 
     def _settings(self) -> dict[str, Any]:
         checks.one_of("head", self.head, HEADS)
+        checks.one_of("precision", self.precision, PRECISIONS)
         return {
             "loss": checks.one_of("loss", self.loss, LOSSES),
             "time_constant": checks.fraction("time_constant", self.time_constant),
@@ -268,15 +283,17 @@ class DeepCCA(StochasticCCA):
                 f"CCA needs more rows than n_components={L}. Lower held_out."
             )
         b = self._batch_rows(L, n_train)
-        needed, batches = self._bytes_needed(hidden, sizes, b)
-        if needed > sizes.budget:
-            raise MemoryBudgetError(
-                f"DeepCCA with hidden={self.hidden!r} and minibatches of {b} rows needs about "
-                f"{format_bytes(needed)} but memory_budget is {format_bytes(sizes.budget)}. Use "
-                "narrower layers, lower batch_size, or raise memory_budget."
-            )
+        batches = BATCHES_ALIVE * b * (sizes.row_bytes + sum(sizes.working_bytes))
+        _, left = sizes.left(
+            self._network_bytes(hidden, sizes, b) + sizes.rows_uploaded(b, n_held_out),
+            batches,
+            f"DeepCCA with hidden={self.hidden!r} and minibatches of {b} rows",
+            "Use narrower layers, lower batch_size, or raise memory_budget.",
+        )
         epochs = checks.optional(checks.count, "epochs", self.epochs)
-        if epochs is None:
+        if epochs is None and self.max_time is not None:
+            epochs = UNLIMITED_EPOCHS
+        elif epochs is None:
             epochs = -(-min(DEFAULT_SAMPLES, DEFAULT_STEPS * b) // n_train)
         return Plan(
             seed=seed_from(self.random_state),
@@ -288,7 +305,7 @@ class DeepCCA(StochasticCCA):
             batch_size=b,
             directions=L,
             keep_features=True,
-            window_bytes=batches + (sizes.budget - needed) // 2,
+            window_bytes=batches + left // 2,
         )
 
     def _batch_rows(self, L: int, n_train: int) -> int:
@@ -308,29 +325,31 @@ class DeepCCA(StochasticCCA):
             )
         return b
 
-    def _bytes_needed(self, hidden: Any, sizes: Sizes, b: int) -> tuple[int, int]:
-        """Bytes of weights, activations and minibatches; those of the minibatches alone."""
+    def _network_bytes(self, hidden: Any, sizes: Sizes, b: int) -> int:
+        """Bytes of weights and activations."""
         L = self.n_components
         numbers = 0
         for n_cols, layers in zip(sizes.n_cols, hidden, strict=True):
             widths = (n_cols, *layers, L)
             weights = sum((m + 1) * n for m, n in pairwise(widths))
             numbers += WEIGHT_VECTORS * weights + 4 * b * sum(widths)
-        batches = BATCHES_ALIVE * b * (sizes.row_bytes + sum(sizes.working_bytes))
-        return numbers * sizes.itemsize + batches, batches
+        return numbers * sizes.itemsize
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         """The networks, before training."""
         hidden = hidden_layers(self.hidden)
         samples = pairs.sample(WIDTH_SAMPLE, plan.seed)
         dtype = np.dtype(pairs.dtype)
+        bfloat16 = self.precision == "bfloat16"
+        if self.precision == "auto" and self.networks is None:
+            bfloat16 = multiplies_bfloat16("cpu" if self.device is None else str(self.device))
         made = []
         for view, sample in zip(View, samples, strict=True):
             d, L = pairs.n_cols[view], self.n_components
             shift, scale = standardisation(view.name, sample, dtype)
             if self.networks is None:
                 module = perceptron(d, hidden[view], L, plan.seed, view)
-                made.append(Network(module, d, L, hidden[view], shift, scale))
+                made.append(Network(module, d, L, hidden[view], shift, scale, bfloat16))
                 continue
             if pairs.stored_dtypes[view].kind != "f":
                 raise InputTypeError(
@@ -339,7 +358,7 @@ class DeepCCA(StochasticCCA):
                     ".astype('float32') / 255."
                 )
             module = user_module(self.networks, view, d, L)
-            made.append(Network(module, d, L, None, shift, scale))
+            made.append(Network(module, d, L, None, shift, scale, bfloat16))
         return made[0], made[1]  # type: ignore[return-value]
 
     def _start(
@@ -358,12 +377,14 @@ class DeepCCA(StochasticCCA):
                 rows = setup.fresh_sample(pairs, plan.batch_size)[view]
                 check_outputs(setup.other_features()[view], rows, U, view, self.n_components)
             views.append(ViewState(U, backend.zeros((2, network.n_parameters))))  # type: ignore[attr-defined]
+        head = self._plan_head(setup, pairs.n_rows)
+        limit = None if self.max_time is None else max(self.max_time - head.seconds, 0.0)
         epochs = plan.epochs if self.epochs is None or not plan.epochs else self.epochs
         steps = epochs * -(-pairs.n_rows // plan.batch_size)
         rate = settings["learning_rate"]
         update = DeepUpdate(
             features=setup.features,
-            schedule=Schedule(steps or None, self.max_time if steps else None),
+            schedule=Schedule(steps or None, limit if steps else None),
             learning_rate=LEARNING_RATE if rate is None else rate,
             weight_decay=settings["weight_decay"],
             n_components=setup.n_components,
@@ -374,11 +395,12 @@ class DeepCCA(StochasticCCA):
             backend=backend,
             engine=setup.engine,
         )
-        training = Training(setup, update, held_out, aligned_on, self._final_cca)
+        finish = partial(self._final_cca, head)
+        training = Training(setup, update, held_out, aligned_on, finish, head.seconds)
         return OptimizerState(views[0], views[1]), training
 
     def _final_cca(
-        self, training: Training, weights: tuple[Array, Array], pairs: PairSource
+        self, plan: HeadPlan, training: Training, weights: tuple[Array, Array], pairs: PairSource
     ) -> Projection | None:
         """The best head for networks with these weights; None if the weights are not finite."""
         setup = training.setup
@@ -389,67 +411,23 @@ class DeepCCA(StochasticCCA):
             network.feature_map(U)  # type: ignore[attr-defined]
             for network, U in zip(setup.maps, vectors, strict=True)
         )
-        maps, last = (x[0], y[0]), (x[1], y[1])
-        rows = pairs.sample(min(HEAD_ROWS, pairs.n_rows), setup.plan.seed)
-        outputs = aligned_outputs(maps, last, rows, self.n_components)
-        if training.held_out is None and self.head != "nystrom":
-            return outputs
-        solve = partial(self._solved_head, rows=rows, held_out=training.held_out)
-        found: list[tuple[float, str, Projection]] = []
-        if training.held_out is not None and self.head == "auto":
-            found.append((held_out_score(outputs, training.held_out), "outputs", outputs))
-        if self.head != "nystrom":
-            found.append(solve("network", maps))
-        if self.head != "linear":
-            kernels = [
-                kernel_on(features, own, setup.plan.seed)
-                for features, own in zip(maps, rows, strict=True)
-            ]
-            found.append(solve("nystrom", (kernels[0], kernels[1])))
-        few, many = min(pairs.n_cols), max(pairs.n_cols)
-        if self.head == "auto" and self.n_components <= few and many <= MAX_INPUT_COLUMNS:
-            inputs = Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
-            found.append(solve("inputs", inputs))
-        best = max(found, key=lambda one: one[0])
-        logger.info(
-            "head: %s, because of its correlation of held-out pairs: %s.",
-            best[1],
-            ", ".join(f"{name} {score:.2f}" for score, name, _ in found),
+        rows = pairs.sample(min(plan.rows, pairs.n_rows), setup.plan.seed)
+        solver = FourierCCA(self.n_components, memory_budget=self.memory_budget, n_jobs=self.n_jobs)
+        networks, last = (x[0], y[0]), (x[1], y[1])
+        return best_head(self.head, plan, networks, last, rows, training.held_out, solver)
+
+    def _plan_head(self, setup: Setup, n_rows: int) -> HeadPlan:
+        """The size of the head: with a time limit, what a part of the time allows."""
+        networks: Any = setup.maps
+        widths = [(network.hidden or (network.rank,))[-1] for network in networks]
+        return plan_head(
+            self.head,
+            n_rows,
+            sum(network.n_weights for network in networks),
+            (widths[0], widths[1]),
+            float("inf") if self.max_time is None else SHARE_OF_TIME * self.max_time,
+            1.0 if self.max_time is None else operations_per_second(),
         )
-        return best[2]
-
-    def _solved_head(
-        self,
-        name: str,
-        maps: tuple[FeatureMap, FeatureMap],
-        rows: RowPair,
-        held_out: RowPair | None,
-    ) -> tuple[float, str, Projection]:
-        """CCA of these features with the ridge that does best on the held-out rows."""
-        model = FourierCCA(
-            self.n_components,
-            approximation=maps,
-            memory_budget=self.memory_budget,
-            n_jobs=self.n_jobs,
-        )
-        model.partial_fit(*rows, solve=False)
-
-        def at(reg: float) -> tuple[float, str, Projection]:
-            model.set_params(reg=reg).solve()
-            score = 0.0 if held_out is None else model.score(*held_out)
-            return score, name, model.projection_
-
-        best = at(FIRST_REG[name])
-        if held_out is None:
-            return best
-        first = REGS.index(FIRST_REG[name])
-        for regs in (REGS[first + 1 :], REGS[:first][::-1]):  # stronger, then weaker
-            for reg in regs:
-                found = at(reg)
-                if found[0] <= best[0]:
-                    break
-                best = found
-        return best
 
 
 def hidden_layers(hidden: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -565,53 +543,3 @@ def _attached(features: FeatureMap, module: Any) -> FeatureMap:
     if isinstance(features, Chain):
         return Chain(_attached(features.first, module), features.second, features.kernel)
     return features
-
-
-def kernel_on(features: FeatureMap, rows: Array, seed: int) -> FeatureMap:
-    """Nystrom features on top of learned ones; linear views stay as they are."""
-    if features.is_identity:
-        return features
-    n = max(1, min(HEAD_LANDMARKS, rows.shape[0] // 2))
-    # Rows are a random sample in row order: every k-th is one, too.
-    landmarks = all_features(features, rows[:: rows.shape[0] // n][:n])
-    kernel = with_default_width(RBF(), landmarks)
-    return Chain(features, Nystrom.fit(landmarks, kernel), kernel)
-
-
-def aligned_outputs(
-    maps: tuple[FeatureMap, FeatureMap],
-    last: tuple[NDArray[Any], NDArray[Any]],
-    rows: RowPair,
-    n_components: int,
-) -> Projection:
-    """The trained networks as they are: linear CCA of their outputs on these rows."""
-    from knoi.solvers.exact import Moments, solve_primal
-
-    n = min(FINAL_ROWS, rows[0].shape[0])
-    moments = Moments((last[0].shape[1], last[1].shape[1]), numpy_backend("float64"))
-    sums = [np.zeros(features.rank) for features in maps]
-    for start in range(0, n, 8 * PIECE_ROWS):
-        scores = []
-        for v, features in enumerate(maps):
-            Phi = all_features(features, rows[v][start : min(start + 8 * PIECE_ROWS, n)])
-            sums[v] += np.asarray(Phi.sum(axis=0), dtype=np.float64).reshape(-1)
-            scores.append(np.asarray(Phi @ last[v], dtype=np.float64))
-        moments.update(*scores)
-    solution = solve_primal(
-        moments.covariances(consume=True), n_components, (0.0, 0.0), moments.backend
-    )
-    x, y = (
-        ViewProjection(features, total / n, W @ A)
-        for features, total, W, A in zip(maps, sums, last, (solution.U, solution.V), strict=True)
-    )
-    return Projection(x, y, solution.correlations)
-
-
-def held_out_score(projection: Projection, rows: RowPair) -> float:
-    """Total correlation of the held-out rows."""
-    from knoi.solvers.exact import columnwise_correlation
-
-    Zx, Zy = (
-        np.asarray(side(own)) for side, own in zip((projection.x, projection.y), rows, strict=True)
-    )
-    return columnwise_correlation(Zx, Zy)

@@ -91,6 +91,7 @@ class Training:
     aligned_on: RowPair | None = None
     # How weights become a projection, (training, weights, pairs) -> Projection; None: `final_cca`.
     finish: Callable[..., Projection | None] | None = None
+    finish_seconds: float = 0.0  # what that takes about, of the time limit
 
     def with_engine(self, engine: Engine) -> "Training":
         """The same with other workers."""
@@ -148,14 +149,15 @@ class Training:
     def projection(self, state: TrainingState, pairs: PairSource) -> Projection:
         """The result of training: linear CCA of the scores of `pairs` with the best weights.
 
-        The components are then uncorrelated and ordered. No minibatch has checked the very last
-        step: if it was bad, the last good weights are taken.
+        The components are then uncorrelated and ordered. Where no held-out rows have chosen the
+        weights, no minibatch has checked the very last step: if it was bad, the last good weights
+        are taken.
         """
         best, last_good = state.best, state.optimizer.last_good
         weights = state.optimizer.weights if best is None else (best.U, best.V)
         finish = Training.final_cca if self.finish is None else self.finish
         found = finish(self, weights, pairs)
-        if last_good is not None and last_good.correlation is not None:
+        if best is None and last_good is not None and last_good.correlation is not None:
             reached = 0.0 if found is None else float(found.correlations.sum())
             if collapsed(reached, last_good):
                 other = finish(self, (last_good.U, last_good.V), pairs)
@@ -327,7 +329,7 @@ class StochasticCCA(BaseCCA):
         every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
         callbacks: list[Callback] = []
         if self.max_time is not None:
-            callbacks.append(TimeLimit(self.max_time))
+            callbacks.append(TimeLimit(max(self.max_time - training.finish_seconds, 0.0)))
         history = History(every, last_step, evaluate)
         callbacks.append(history)
         if evaluate is not None and self.tol is not None:

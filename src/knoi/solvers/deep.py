@@ -7,7 +7,7 @@ network are one vector (P,): its parameters, then its buffers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -53,7 +53,7 @@ class Network:
     """The network of one view, with its initial weights; rows are standardised before it.
 
     `hidden` are the widths of the hidden layers; None for a module of the user's, which takes rows
-    as they are.
+    as they are. With `bfloat16`, products of training steps are in that precision.
     """
 
     kernel: ClassVar[Kernel] = Linear()
@@ -63,6 +63,7 @@ class Network:
     hidden: Layers | None
     shift: NDArray[Any]  # (d,)
     scale: NDArray[Any]  # (d,)
+    bfloat16: bool = False
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -144,6 +145,18 @@ def perceptron(n_cols: int, hidden: Layers, n_components: int, seed: int, view: 
     return torch.nn.Sequential(*modules)
 
 
+def multiplies_bfloat16(device: str) -> bool:
+    """Whether the device multiplies matrices in bfloat16 faster than in float32."""
+    import torch
+
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_available() and torch.cuda.is_bf16_supported())
+    if device != "cpu" or not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.12
+        return False
+    features = torch.cpu.get_capabilities()
+    return any(features.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+
+
 class NetworkBatch:
     """A network on the rows of one minibatch; with `keep`, in training mode, for `gradient`."""
 
@@ -188,7 +201,13 @@ class NetworkBatch:
             for one in parameters.values():
                 one.requires_grad_(self._training)
             module.train(self._training)
-            outputs = torch.func.functional_call(module, {**parameters, **buffers}, (self._rows,))
+            bfloat16 = self._training and self._network.bfloat16
+            kind = torch.device(self._backend.device).type
+            with torch.autocast(kind, torch.bfloat16) if bfloat16 else nullcontext():
+                outputs = torch.func.functional_call(
+                    module, {**parameters, **buffers}, (self._rows,)
+                )
+            outputs = outputs.to(self._rows.dtype) if bfloat16 else outputs
         if self._training:
             self._run = outputs, list(parameters.values()), list(buffers.values())
         return outputs.detach()

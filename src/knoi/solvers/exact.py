@@ -6,6 +6,7 @@ Each chunk is centred first, on the means so far and then on its remaining mean,
 from the origin loses no digits.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,6 +221,51 @@ def solve_primal(
     T = Wy.whiten(Wx.whiten(moments.Sxy).T).T  # (rank_x, rank_y)
     left, s, right = top_svd(T, n_components, backend)
     return _ordered(Wx.unwhiten(left), Wy.unwhiten(right), s, backend)
+
+
+def choose_reg(
+    moments: Covariances,
+    held_out: tuple[Array, Array],  # features (n, Mx) and (n, My)
+    n_components: int,
+    regs: Sequence[float],  # increasing
+    first: float,
+    backend: Backend,
+) -> tuple[float, float]:
+    """The regulariser that does best on held-out rows, and the correlation it reaches there.
+
+    `regs` are tried upwards from `first`, then downwards, as long as the correlation rises. All
+    share one eigendecomposition per view, so a further value costs less than a solution.
+    """
+    xp, L = backend.xp, n_components
+    spectra, scores, bases = [], [], []
+    for S, mean, features in (
+        (moments.Sxx, moments.mean_x, held_out[0]),
+        (moments.Syy, moments.mean_y, held_out[1]),
+    ):
+        values, vectors = xp.linalg.eigh(S)
+        kept = values > moments.precision * float(xp.max(values))
+        values, vectors = values[kept], vectors[:, kept]
+        spectra.append(values)
+        bases.append(vectors)
+        scores.append((backend.asarray(features, "float64") - mean) @ vectors)  # (n, rank)
+    _check_rank(L, [int(values.shape[0]) for values in spectra])
+    between = bases[0].T @ moments.Sxy @ bases[1]
+
+    def score(reg: float) -> float:
+        wx, wy = (1 / xp.sqrt(values + reg * xp.sum(values)) for values in spectra)
+        T = wx[:, None] * between * wy[None, :]
+        left, _, right = top_svd(T, L, backend)
+        Zx, Zy = (scores[0] * wx) @ left, (scores[1] * wy) @ right
+        return columnwise_correlation(backend.to_numpy(Zx), backend.to_numpy(Zy))
+
+    best, at = score(first), regs.index(first)
+    chosen = first
+    for further in (regs[at + 1 :], regs[:at][::-1]):
+        for reg in further:
+            if (reached := score(reg)) <= best:
+                break
+            best, chosen = reached, reg
+    return chosen, best
 
 
 def solve_dual(

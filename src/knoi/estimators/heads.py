@@ -1,0 +1,249 @@
+"""Heads of deep CCA: closed forms on what the networks have learned, and the choice among them.
+
+Candidates are the trained outputs, linear CCA of the features before them, kernel CCA of these
+features, and linear CCA of the columns themselves, so that a network that does not help does no
+harm. Held-out rows decide; then the chosen head is solved with them as well.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, numpy_backend
+from knoi.arrays.sparse import dense
+from knoi.data.pairs import RowPair
+from knoi.estimators.closed_form import FourierCCA
+from knoi.features import FeatureMap, Identity, Nystrom
+from knoi.features.composite import Chain, all_features
+from knoi.kernels import RBF, with_default_width
+from knoi.projection import Projection, ViewProjection
+from knoi.solvers.exact import (
+    Covariances,
+    Moments,
+    choose_reg,
+    columnwise_correlation,
+    solve_primal,
+)
+
+logger = logging.getLogger("knoi")
+
+HEADS = ("auto", "linear", "nystrom")
+# Training rows that heads are solved on, and landmarks of the kernel.
+HEAD_ROWS = 100_000
+HEAD_LANDMARKS = 2000
+# Fewer rows per landmark than this are not worth a kernel.
+MIN_ROWS_PER_LANDMARK = 10
+# Regularisers that are tried, and where the search starts.
+REGS = tuple(10.0**k for k in range(-8, 1))
+FIRST_REG = {"network": 1e-5, "nystrom": 1e-5, "inputs": 1e-4}
+# More columns than this are not tried without a network.
+MAX_INPUT_COLUMNS = 2000
+# With a time limit, heads get at most this share of it.
+SHARE_OF_TIME = 0.35
+# Decompositions of M x M matrices, in products of such matrices in float32.
+DECOMPOSITIONS = 110
+
+Maps = tuple[FeatureMap, FeatureMap]
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """What heads are solved on, and how long that takes about."""
+
+    rows: int
+    landmarks: int  # 0: no kernel
+    seconds: float = 0.0
+
+
+def plan_head(
+    head: str,
+    n_rows: int,
+    n_weights: int,
+    widths: tuple[int, int],
+    seconds: float,
+    rate: float,
+) -> HeadPlan:
+    """The largest head that takes at most `seconds` at `rate` floating-point operations per second.
+
+    `n_weights` are those of both networks, `widths` the columns of their features.
+    """
+
+    def cost(rows: int, landmarks: int) -> float:
+        M = max(*widths, landmarks)
+        per_row = 2 * n_weights + 2 * sum(width**2 for width in widths)
+        if landmarks:
+            per_row += 2 * landmarks * sum(widths) + 8 * landmarks**2
+        return (rows * per_row + 2 * DECOMPOSITIONS * M**3) / rate
+
+    most = min(HEAD_ROWS, n_rows)
+    landmarks = 0 if head == "linear" else max(1, min(HEAD_LANDMARKS, n_rows // 2))
+    plans = [(most, landmarks)]
+    fewer = (most // 2, most // 4)
+    enough = MIN_ROWS_PER_LANDMARK * landmarks
+    plans += [(rows, landmarks) for rows in fewer if rows >= enough]
+    if head == "auto":
+        plans += [(most, 0), (most // 4, 0)]
+    for plan in plans:
+        if cost(*plan) <= seconds:
+            break
+    return HeadPlan(*plan, cost(*plan))
+
+
+def operations_per_second() -> float:
+    """Floating-point operations per second of a float32 product, on the cores that BLAS uses."""
+    A = np.ones((1024, 1024), np.float32)
+    seconds = []
+    for _ in range(4):
+        start = perf_counter()
+        A @ A
+        seconds.append(perf_counter() - start)
+    return 2 * 1024**3 / min(seconds)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A head that was tried: its features, their moments, and its score on held-out rows."""
+
+    name: str
+    maps: Maps
+    moments: Moments
+    reg: float
+    score: float = 0.0
+    last: tuple[NDArray[Any], NDArray[Any]] | None = None  # weights of the trained last layers
+
+    def solution(self, n_components: int) -> Projection:
+        """The projection of this head."""
+        covariances = self.moments.covariances()
+        means = covariances.mean_x, covariances.mean_y
+        if self.last is not None:
+            covariances = _of_outputs(covariances, *self.last)
+        reg = (self.reg, self.reg)
+        solved = solve_primal(covariances, n_components, reg, self.moments.backend)
+        weights: Any = (solved.U, solved.V)
+        if self.last is not None:
+            weights = [W @ A for W, A in zip(self.last, weights, strict=True)]
+        x, y = (ViewProjection(*view) for view in zip(self.maps, means, weights, strict=True))
+        return Projection(x, y, solved.correlations)
+
+
+def best_head(
+    head: str,
+    plan: HeadPlan,
+    networks: Maps,
+    last: tuple[NDArray[Any], NDArray[Any]],
+    rows: RowPair,
+    held_out: RowPair | None,
+    solver: FourierCCA,
+) -> Projection:
+    """The head that does best on the held-out rows; without them, the one that was asked for.
+
+    `last` are the weights of the trained last layers on the features of `networks`; `solver`
+    accumulates moments within its memory budget.
+    """
+    L = solver.n_components
+    tried = _candidates(head, plan, networks, last, rows, held_out, solver)
+    if held_out is None:
+        return next(tried).solution(L)
+    best, scores = next(tried), []
+    scores.append(f"{best.name} {best.score:.2f}")
+    for other in tried:
+        scores.append(f"{other.name} {other.score:.2f}")
+        best = max(best, other, key=lambda one: one.score)
+    logger.info("head: %s, by correlation of held-out pairs: %s.", best.name, ", ".join(scores))
+    if best.last is None:
+        best.moments.merge(_moments(best.maps, held_out, solver))
+    return best.solution(L)
+
+
+def _candidates(
+    head: str,
+    plan: HeadPlan,
+    networks: Maps,
+    last: tuple[NDArray[Any], NDArray[Any]],
+    rows: RowPair,
+    held_out: RowPair | None,
+    solver: FourierCCA,
+) -> Iterator[Candidate]:
+    def solved(name: str, maps: Maps, moments: Moments) -> Candidate:
+        found = Candidate(name, maps, moments, FIRST_REG[name])
+        if held_out is None:
+            return found
+        reg, score = choose_reg(
+            moments.covariances(),
+            _features(maps, held_out),
+            solver.n_components,
+            REGS,
+            found.reg,
+            moments.backend,
+        )
+        return replace(found, reg=reg, score=score)
+
+    if head != "nystrom":
+        moments = _moments(networks, rows, solver)
+        outputs = Candidate("outputs", networks, moments, 0.0, last=last)
+        if held_out is None:
+            yield outputs
+            return
+        if head == "auto":
+            yield replace(outputs, score=_score(outputs.solution(solver.n_components), held_out))
+        yield solved("network", networks, moments)
+    if plan.landmarks:
+        x, y = (
+            _kernel_on(features, own, plan.landmarks)
+            for features, own in zip(networks, rows, strict=True)
+        )
+        yield solved("nystrom", (x, y), _moments((x, y), rows, solver))
+    n_cols = [int(view.shape[1]) for view in rows]
+    if head == "auto" and solver.n_components <= min(n_cols) and max(n_cols) <= MAX_INPUT_COLUMNS:
+        inputs = Identity(n_cols[0]), Identity(n_cols[1])
+        yield solved("inputs", inputs, _moments(inputs, rows, solver))
+
+
+def _moments(maps: Maps, rows: RowPair, solver: FourierCCA) -> Moments:
+    """The moments of these features of the rows."""
+    solver.set_params(approximation=maps).__dict__.pop("_partial", None)
+    return solver.partial_fit(*rows, solve=False)._partial[1]
+
+
+def _features(maps: Maps, rows: RowPair) -> tuple[Array, Array]:
+    x, y = (dense(all_features(one, own)) for one, own in zip(maps, rows, strict=True))
+    return x, y
+
+
+def _kernel_on(features: FeatureMap, rows: Array, landmarks: int) -> FeatureMap:
+    """Nystrom features on top of learned ones; linear views stay as they are."""
+    if features.is_identity:
+        return features
+    # Rows are a random sample in row order: every k-th is one, too.
+    n = max(1, min(landmarks, rows.shape[0] // 2))
+    Z = all_features(features, rows[:: rows.shape[0] // n][:n])
+    kernel = with_default_width(RBF(), Z)
+    return Chain(features, Nystrom.fit(Z, kernel), kernel)
+
+
+def _of_outputs(moments: Covariances, Wx: NDArray[Any], Wy: NDArray[Any]) -> Covariances:
+    """The moments of outputs Phi Wx and Psi Wy, from those of the features."""
+    return Covariances(
+        moments.n,
+        moments.mean_x @ Wx,
+        moments.mean_y @ Wy,
+        Wx.T @ moments.Sxx @ Wx,
+        Wx.T @ moments.Sxy @ Wy,
+        Wy.T @ moments.Syy @ Wy,
+        moments.precision,
+    )
+
+
+def _score(projection: Projection, rows: RowPair) -> float:
+    """Total correlation of the rows."""
+    backend = numpy_backend("float64")
+    Zx, Zy = (
+        backend.to_numpy(side(own))
+        for side, own in zip((projection.x, projection.y), rows, strict=True)
+    )
+    return columnwise_correlation(Zx, Zy)
