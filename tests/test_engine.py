@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
@@ -52,6 +53,20 @@ def test_blas_has_one_thread_per_worker_and_its_limits_are_restored():
             assert engine.map(lambda _: blas_threads(), range(8)) == [{1}] * 8
             assert blas_threads() == {2}
         assert blas_threads() == {3}
+
+
+def test_torch_has_one_thread_per_worker_and_the_caller_keeps_its_number():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with Threads(2) as engine:
+            assert engine.map(lambda _: torch.get_num_threads(), range(8)) == [1] * 8
+            assert torch.get_num_threads() == 3
+            with engine.one_blas_thread():
+                assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_lowest_limit_of_several_blas_libraries_is_never_raised():

@@ -6,9 +6,10 @@ served by remote workers. Block sizes follow from a memory budget in bytes.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
@@ -30,9 +31,9 @@ class Engine(Protocol):
         """`[fn(item, *shared) for item in items]`, in order, on any worker."""
 
     def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """A context in which BLAS uses the calling thread only.
+        """A context in which BLAS, and torch, use the calling thread only.
 
-        BLAS threads keep spinning for a while after their work; between two maps they would take
+        Their threads keep spinning for a while after their work; between two maps they would take
         cores from the workers.
         """
 
@@ -58,7 +59,7 @@ class Serial:
 
 
 class Threads:
-    """A pool of `n_workers` threads; during a map, BLAS runs one thread in each of them.
+    """A pool of `n_workers` threads; during a map, BLAS and torch run one thread in each of them.
 
     Use as a context manager: inside it BLAS calls of the calling thread use at most `n_workers`
     threads; leaving it restores the previous limits.
@@ -76,7 +77,7 @@ class Threads:
         """Apply `fn` to the items in parallel; raise the first error after all have ended."""
         if self.n_workers == 1 or len(items) == 1:
             return [fn(item, *shared) for item in items]
-        with self._blas.limit(limits=1):
+        with self.one_blas_thread():
             futures = [self._pool.submit(fn, item, *shared) for item in items]
             # The limit is global: it must stay until every worker has finished.
             failures = [future.exception() for future in futures]
@@ -85,10 +86,11 @@ class Threads:
                 raise failure
         return [future.result() for future in futures]
 
-    def one_blas_thread(self) -> AbstractContextManager[Any]:
-        """Limit BLAS to one thread inside the context."""
-        context: AbstractContextManager[Any] = self._blas.limit(limits=1)
-        return context
+    @contextmanager
+    def one_blas_thread(self) -> Iterator[None]:
+        """Limit BLAS and torch to one thread inside the context."""
+        with self._blas.limit(limits=1), _one_torch_thread():
+            yield
 
     def close(self) -> None:
         """Shut down the pool and restore the BLAS limits."""
@@ -100,6 +102,24 @@ class Threads:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Limit torch to one thread, if it is used: the caller, and threads that use it first inside.
+
+    Workers, which use it in a map only, keep that number; the caller gets its own back.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def worker_count(n_jobs: int | None) -> int:

@@ -346,9 +346,13 @@ class DeepUpdate:
 
     def _both(self, work: Callable[[int], Any]) -> Sequence[Any]:
         """The work of both views; a thread and half of the cores for each, if they can be two."""
-        if self.draws or self.backend.device != "cpu":
+        if self.backend.device != "cpu":
             return [work(v) for v in (0, 1)]
         import torch
+
+        if self.draws:
+            torch.set_num_threads(self.engine.n_workers)
+            return [work(v) for v in (0, 1)]
 
         def alone(v: int) -> Any:
             # A setting of this thread. Two views in two threads beat both cores on one view.
