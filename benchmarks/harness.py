@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from knoi.fileio import atomic_write_text
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("KNOI_DATA", Path(__file__).parents[2] / "shared" / "data"))
-PACKAGES = ("numpy", "scipy", "scikit-learn")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")  # those of them that are installed
 
 
 # Stored results, which are not computed again.
@@ -87,10 +88,18 @@ def origin() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "python": platform.python_version(),
-        "versions": {"knoi": __version__} | {name: version(name) for name in PACKAGES},
+        "versions": {"knoi": __version__} | _versions(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
     }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _commit() -> str:
