@@ -116,10 +116,7 @@ class Backend:
 
     def holds(self, values: Any) -> bool:
         """Whether `values` is a tensor on the device of this backend."""
-        if self.is_numpy or not hasattr(values, "detach"):
-            return False
-        # The device of a new tensor has an index: "cuda" means the current one.
-        return bool(self.xp.empty(0, device=self.device).device == values.device)
+        return hasattr(values, "detach") and str(values.device) == self.device
 
     def free_bytes(self) -> int:
         """Bytes of free memory on the device; what torch caches but does not use is free."""
@@ -208,7 +205,8 @@ def torch_backend(
     import array_api_compat.torch as xp
 
     try:
-        torch.empty(1, device=device)
+        # With its index: "cuda" means the current device, which every thread may set.
+        name = str(torch.empty(1, device=device).device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(
@@ -220,7 +218,7 @@ def torch_backend(
             f"device={device!r} has no float64, which every method but DeepCCA needs. Use "
             "device=None for NumPy on the CPU, or DeepCCA."
         )
-    return Backend(xp, device, dtype)
+    return Backend(xp, name, dtype)
 
 
 def has_float64(device: str) -> bool:

@@ -330,7 +330,7 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
     batch += 6 * 8 * batch_size * directions
     step = sizes.rows_uploaded(batch_size, n_held_out) + _scratch_bytes(sizes, rank, batch_size)
     remedy = "Lower rank or batch_size, or raise memory_budget."
-    if any(map(is_dense, approximation)) and 4 * maps > held + maps + batch + step:
+    if 4 * maps > held + maps + batch + step and any(map(is_dense, approximation)):
         remedy = MANY_COLUMNS
     method = f"{request.method} with rank {max(rank)} and minibatches of {batch_size} rows"
     sizes.left(held + _start_bytes(sizes, rank, precondition, n_train), maps, method, remedy)

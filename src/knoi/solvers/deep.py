@@ -369,7 +369,8 @@ class DeepUpdate:
             return
         import torch
 
-        device = self.backend.device
-        with torch.random.fork_rng(devices=[] if device == "cpu" else [device]):
+        # Elsewhere, as on "mps", the generator of the device cannot be saved by its name.
+        devices = [self.backend.device] if self.backend.own_memory else []
+        with torch.random.fork_rng(devices=devices):
             torch.manual_seed(derived_seed(self.seed, Purpose.DROPOUT, step) % 2**63)
             yield
