@@ -7,6 +7,7 @@ import knoi.arrays.fast
 from knoi import KNOI, DeepCCA, DoublyStochasticCCA, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.arrays.backend import torch_backend
 from knoi.estimators import ESTIMATORS
+from knoi.exceptions import InputError
 from knoi.features import KernelColumns
 from knoi.features.registry import REGISTRY
 from knoi.kernels import KERNELS, RBF, ArcCosine, Cauchy, Laplacian, Linear, Matern, Polynomial
@@ -158,6 +159,17 @@ def test_fits_are_equal(name, gpu):
     np.testing.assert_allclose(*(model.correlations_ for model in fits), rtol=1e-7)
     Z, expected = (model.transform(X) for model in fits)
     np.testing.assert_allclose(Z, expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [(NystromCCA, "their squares overflow float32"), (KNOI, "kernel values .* overflow float32")],
+)
+def test_kernels_that_overflow_are_refused(estimator, message, gpu):
+    X, Y = (1e6 * view for view in related_views(300, dtype=np.float32))
+    model = made(estimator, rank=20, kernel=Polynomial(1.0, degree=4), device="cuda", n_jobs=1)
+    with pytest.raises(InputError, match=message):
+        model.fit(X, Y)
 
 
 def test_every_estimator_is_fitted():

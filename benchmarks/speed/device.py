@@ -214,7 +214,7 @@ def main():
         cell = results.cell(f"counts per {what}", count, again=True)
         for name, found in cell["counts"].items():
             shown = (
-                f"{found.get(one, 0)} {one} (at most {n})" for one, n in cell["ceilings"].items()
+                f"{found.get(one, 0)} {one} (ceiling {n})" for one, n in cell["ceilings"].items()
             )
             print(f"{what}, {name}: {', '.join(shown)}")
     for device in dict.fromkeys(("cpu", options.device or "cpu")):

@@ -276,6 +276,69 @@ def feature_speed(results: Path) -> str:
     return table(columns, rows) + closing_line(cells, "benchmarks.speed.feature_maps")
 
 
+# Devices.
+
+COUNTED = {
+    "operations": "launches",
+    "uploads": "uploads",
+    "downloads": "downloads",
+    "waits": "other waits",
+}
+DEVICE = "speed_device"  # the benchmark itself needs torch
+
+
+def device_counts(results: Path) -> str:
+    """What the fake device counts in one training step."""
+    return _device_counts(results, "counts per step", "step")
+
+
+def device_kernels(results: Path) -> str:
+    """What the fake device counts in one block of kernel columns."""
+    return _device_counts(results, "counts per kernel block", "kernel")
+
+
+def _device_counts(results: Path, key: str, what: str) -> str:
+    cell = cells_of(results, DEVICE)[key]
+    ceilings, counts = cell["ceilings"], cell["counts"]
+    rows = [
+        [f"`{name}`", *(str(found.get(one, 0)) for one in COUNTED)]
+        for name, found in sorted(counts.items())
+    ]
+    rows.append(["ceiling", *(str(ceilings[one]) for one in COUNTED)])
+    columns = (what, *COUNTED.values())
+    return table(columns, rows) + closing_line({key: cell}, "benchmarks.speed.device")
+
+
+def device_steps(results: Path) -> str:
+    """Training steps on the devices that were there, beside NumPy."""
+    cells = cells_of(results, DEVICE)
+    used = {key: cell for key, cell in cells.items() if key.startswith("steps ")}
+    rows = []
+    for key, cell in sorted(used.items()):
+        run = settings(key)
+        for name, seconds in cell["seconds"].items():
+            counts = cell.get("counts", {}).get(name, {})
+            rows.append(
+                [
+                    f"`{name}`, rank {int(run['rank']):,}, batch {int(run['batch']):,}",
+                    cell.get("device", run["device"]),
+                    milliseconds(seconds["numpy"]),
+                    milliseconds(seconds["device"]),
+                    f"{seconds['device'] / seconds['numpy']:.2f}",
+                    " / ".join(str(counts[one]) for one in COUNTED) if counts else NO_VALUE,
+                ]
+            )
+    columns = (
+        "step",
+        "device",
+        "NumPy, ms",
+        "device, ms",
+        "ratio",
+        "launches / uploads / downloads / waits",
+    )
+    return table(columns, rows) + closing_line(used, "benchmarks.speed.device")
+
+
 TABLES = {
     "speed": speed,
     "memory": memory,
@@ -286,4 +349,7 @@ TABLES = {
     "histogram_accuracy": histogram_accuracy,
     "feature_peers": feature_peers,
     "feature_speed": feature_speed,
+    "device_counts": device_counts,
+    "device_kernels": device_kernels,
+    "device_steps": device_steps,
 }

@@ -7,6 +7,7 @@ near 1 on any data. The warm start solves CCA exactly for a few of the features 
 rows: seconds that replace about a hundred thousand samples of training.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -101,6 +102,11 @@ class Columns:
         # The kernel of rows that are all zero may be zero; then the gradient is zero, too.
         trace = float(backend.xp.sum(K[diagonal, diagonal]))
         variance = trace / M - float(backend.xp.mean(K))  # in feature space, about the mean
+        if not math.isfinite(variance):  # in main memory the kernel itself would have raised
+            raise InputError(
+                f"kernel values of the landmarks overflow {backend.dtype}. Divide the data by a "
+                "constant, or use a larger width or a lower degree."
+            )
         shift = shift * trace or 1.0
         K[diagonal, diagonal] += shift
         return cls(cholesky(K, backend), shift, ridge * max(variance, 0.0), backend)
