@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -450,8 +451,8 @@ class CheckedView:
     def download(self) -> None:
         """Copy a tensor on a device to main memory, once for all reads."""
         if self.bytes_elsewhere:
-            rows, names = self.source.read(0, self.source.n_rows), self.source.column_names
-            self.source = array_source(rows, self.name, random_access=True, column_names=names)
+            rows = self.source.read(0, self.source.n_rows)
+            self.source = array_source(rows, self.name, random_access=True)
             self._table, self._tensor = _storage(self.source), None
 
     def bytes_on(self, backend: Backend) -> int:
@@ -495,10 +496,9 @@ class CheckedView:
     def take(self, rows: Rows) -> Array:
         """The given rows, in the order given, in a fresh array."""
         if self._tensor is not None:
-            taken = self._take_there(self._upload(rows))
-            xp = array_namespace(taken)
             # NumPy has no bfloat16: the source says which dtype holds its values.
-            gathered = taken.to(getattr(xp, self.source.dtype.name)).cpu().numpy()
+            dtype = getattr(array_namespace(self._tensor), self.source.dtype.name)
+            gathered = self._take_there(self._upload(rows)).to(dtype).cpu().numpy()
         elif self._table is None:
             distinct, index = np.unique(rows, return_inverse=True)
             return gather(self.read_runs(RowRuns.from_rows(distinct)), index)
@@ -514,14 +514,8 @@ class CheckedView:
         """
         if not self.near:
             return lambda part: self.take(members.locate(order[part]))
-        there: list[Array] = []
-
-        def take(part: slice) -> Array:
-            if not there:
-                there.append(self._upload(members.locate(order)))
-            return self._take_there(there[0][part])
-
-        return take
+        there = cache(lambda: self._upload(members.locate(order)))
+        return lambda part: self._take_there(there()[part])
 
     def _upload(self, rows: Rows) -> Array:
         return array_namespace(self._tensor).asarray(rows, device=self._tensor.device)
