@@ -11,6 +11,8 @@ from torch import nn
 
 import knoi
 from knoi import DeepCCA, LinearCCA
+from knoi.estimators.deep import default_decay
+from knoi.estimators.heads import HEAD_LANDMARKS, HEAD_ROWS, plan_head
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, ModelFileError
 from knoi.solvers.deep import DeepUpdate
 from knoi.solvers.loop import OptimizerState
@@ -64,7 +66,9 @@ def test_without_hidden_layers_it_is_linear_cca():
 
 
 def test_minibatches_of_few_rows_with_a_time_constant(views, test_views):
-    model = small_deep(batch_size=2, time_constant=0.98, epochs=4, hidden=((32,), ()))
+    model = small_deep(
+        batch_size=2, time_constant=0.98, epochs=4, hidden=((32,), ()), weight_decay=0
+    )
     assert model.fit(*views).score(*test_views) > 1.5
 
 
@@ -75,6 +79,49 @@ def test_where_a_network_does_not_help_linear_cca_is_taken():
     model = DeepCCA(2, epochs=3, random_state=0).fit(X, Y)
     assert model.projection_.x.features.is_identity
     assert model.score(X, Y) > 1.98
+
+
+def test_a_head_uses_the_held_out_rows_once_they_have_chosen_it():
+    X, Y = related_views(400)
+    model = DeepCCA(2, hidden=(4,), epochs=1, random_state=0).fit(X, Y)
+    assert model.projection_.x.features.is_identity
+    np.testing.assert_allclose(model.x_mean_, X.mean(axis=0), rtol=1e-6)
+
+
+def test_with_a_time_limit_the_time_decides(views):
+    model = small_deep(epochs=None, max_time=1.5, tol=None).fit(*views)
+    assert model.stopped_ == "out of time"
+    rates = model.history_["learning_rate"]
+    assert rates[-1] < 0.3 * rates[0]
+
+
+def test_time_for_the_head():
+    rate = 1e11
+    whole = plan_head("auto", 10**6, 2 * 10**6, (800, 800), float("inf"), rate)
+    assert (whole.rows, whole.landmarks) == (HEAD_ROWS, HEAD_LANDMARKS)
+    less = plan_head("auto", 10**6, 2 * 10**6, (800, 800), 0.9 * whole.seconds, rate)
+    assert less.seconds <= 0.9 * whole.seconds
+    assert (less.rows, less.landmarks) == (HEAD_ROWS // 2, HEAD_LANDMARKS)
+    none = plan_head("auto", 10**6, 2 * 10**6, (800, 800), 0.0, rate)
+    assert none.landmarks == 0
+    asked = plan_head("nystrom", 10**6, 2 * 10**6, (800, 800), 0.0, rate)
+    assert asked.landmarks == HEAD_LANDMARKS
+    assert plan_head("linear", 100, 10, (5, 5), 0.0, rate).landmarks == 0
+
+
+def test_products_in_bfloat16(views, test_views):
+    models = [small_deep(precision=p).fit(*views) for p in ("float32", "bfloat16")]
+    scores = [model.score(*test_views) for model in models]
+    assert scores[0] == pytest.approx(scores[1], abs=0.1)
+    assert scores[0] != scores[1]
+    assert scores[1] > 1.5
+
+
+def test_weight_decay_depends_on_the_number_of_rows(views):
+    assert default_decay(10**6) == pytest.approx(0.066)
+    given = small_deep(epochs=2, weight_decay=default_decay(2000)).fit(*views)
+    assert_equal_models(small_deep(epochs=2).fit(*views), given)
+    assert not np.allclose(small_deep(epochs=2, weight_decay=0).fit(*views).x_mean_, given.x_mean_)
 
 
 def test_any_partition_into_pieces_gives_the_same_model(views):

@@ -68,7 +68,8 @@ BATCH_PER_COMPONENT = 10
 # Steps where the number of epochs is not given, if they are not more than a million samples.
 DEFAULT_STEPS = 2000
 LEARNING_RATE = 3e-3
-WEIGHT_DECAY = 0.0
+# Weight decay: at most the first, and less than the second over the root of the number of rows.
+MAX_WEIGHT_DECAY, WEIGHT_DECAY = 0.3, 66.0
 # Where a time limit ends the run.
 UNLIMITED_EPOCHS = 1_000_000
 # Held-out rows: a tenth by default, but enough to choose on, and at most a fifth of few rows.
@@ -119,8 +120,9 @@ class DeepCCA(StochasticCCA):
     learning_rate : float or None, default=None
         Of Adam, None: 3e-3. It falls linearly to nearly 0 over the planned run: `epochs`, or
         `max_time` if that is shorter. Lower it if `history_` shows steps that were rolled back.
-    weight_decay : float, default=0.0
-        Of AdamW: weights shrink by learning_rate * weight_decay per step.
+    weight_decay : float or None, default=None
+        Of AdamW: weights shrink by learning_rate * weight_decay per step. None: 66 / sqrt(rows), at
+        most 0.3, so that networks for few rows stay simple.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
         Precision of the matrix products of a step; weights, scores and everything after training
         are in float32 or better. "auto" is bfloat16 for networks made by `hidden` where the
@@ -178,7 +180,7 @@ class DeepCCA(StochasticCCA):
         time_constant: float = 0.0,
         batch_size: int | None = None,
         learning_rate: float | None = None,
-        weight_decay: float = WEIGHT_DECAY,
+        weight_decay: float | None = None,
         precision: str = "auto",
         epochs: int | None = None,
         max_time: float | None = None,
@@ -264,7 +266,9 @@ class DeepCCA(StochasticCCA):
             "loss": checks.one_of("loss", self.loss, LOSSES),
             "time_constant": checks.fraction("time_constant", self.time_constant),
             "learning_rate": checks.optional(checks.positive, "learning_rate", self.learning_rate),
-            "weight_decay": checks.at_least_zero("weight_decay", self.weight_decay),
+            "weight_decay": checks.optional(
+                checks.at_least_zero, "weight_decay", self.weight_decay
+            ),
         }
 
     def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
@@ -381,12 +385,12 @@ class DeepCCA(StochasticCCA):
         limit = None if self.max_time is None else max(self.max_time - head.seconds, 0.0)
         epochs = plan.epochs if self.epochs is None or not plan.epochs else self.epochs
         steps = epochs * -(-pairs.n_rows // plan.batch_size)
-        rate = settings["learning_rate"]
+        rate, decay = settings["learning_rate"], settings["weight_decay"]
         update = DeepUpdate(
             features=setup.features,
             schedule=Schedule(steps or None, limit if steps else None),
             learning_rate=LEARNING_RATE if rate is None else rate,
-            weight_decay=settings["weight_decay"],
+            weight_decay=default_decay(pairs.n_rows) if decay is None else decay,
             n_components=setup.n_components,
             rho=settings["time_constant"],
             loss=settings["loss"],
@@ -445,6 +449,11 @@ def hidden_layers(hidden: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         )
     x, y = (tuple(checks.count("hidden", one) for one in layers) for layers in hidden)
     return x, y
+
+
+def default_decay(n_rows: int) -> float:
+    """Weight decay for so many training rows."""
+    return float(min(MAX_WEIGHT_DECAY, WEIGHT_DECAY / np.sqrt(n_rows)))
 
 
 def held_out_rows(held_out: float, n_rows: int) -> int:

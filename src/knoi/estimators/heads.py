@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.sparse import dense
-from knoi.data.pairs import RowPair
+from knoi.data.pairs import PairSource, RowPair
+from knoi.engine import Threads, worker_count
 from knoi.estimators.closed_form import FourierCCA
 from knoi.features import FeatureMap, Identity, Nystrom
 from knoi.features.composite import Chain, all_features
@@ -183,14 +184,15 @@ def _candidates(
         )
         return replace(found, reg=reg, score=score)
 
+    moments = _moments(networks, rows, solver)
+    outputs = Candidate("outputs", networks, moments, 0.0, last=last)
+    projection = outputs.solution(solver.n_components)  # an error if outputs have collapsed
     if head != "nystrom":
-        moments = _moments(networks, rows, solver)
-        outputs = Candidate("outputs", networks, moments, 0.0, last=last)
         if held_out is None:
             yield outputs
             return
         if head == "auto":
-            yield replace(outputs, score=_score(outputs.solution(solver.n_components), held_out))
+            yield replace(outputs, score=_score(projection, held_out))
         yield solved("network", networks, moments)
     if plan.landmarks:
         x, y = (
@@ -206,8 +208,8 @@ def _candidates(
 
 def _moments(maps: Maps, rows: RowPair, solver: FourierCCA) -> Moments:
     """The moments of these features of the rows."""
-    solver.set_params(approximation=maps).__dict__.pop("_partial", None)
-    return solver.partial_fit(*rows, solve=False)._partial[1]
+    with PairSource.open(*rows) as pairs, Threads(worker_count(solver.n_jobs)) as engine:
+        return solver._accumulate(pairs, maps, numpy_backend(pairs.dtype), engine, keep=True)
 
 
 def _features(maps: Maps, rows: RowPair) -> tuple[Array, Array]:
