@@ -108,7 +108,7 @@ def _dsgd(rank: int, common: dict[str, Any]) -> DoublyStochasticCCA:
 
 
 # Hidden layers of deep CCA by the minutes it is planned for: wider networks learn more, later.
-HIDDEN = {1.25: (800, 800), 8.0: (800, 800), 60.0: (1600, 1600)}
+HIDDEN = {1.25: (800, 800), 8.0: (800, 800), 40.0: (1200, 1200)}
 
 
 def _deep(_: None, common: dict[str, Any]) -> DeepCCA:

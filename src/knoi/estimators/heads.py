@@ -45,9 +45,9 @@ FIRST_REG = {"network": 1e-5, "nystrom": 1e-5, "inputs": 1e-4}
 # More columns than this are not tried without a network.
 MAX_INPUT_COLUMNS = 2000
 # With a time limit, heads get at most this share of it.
-SHARE_OF_TIME = 0.35
+SHARE_OF_TIME = 0.4
 # Decompositions of M x M matrices, in products of such matrices in float32.
-DECOMPOSITIONS = 110
+DECOMPOSITIONS = 180
 
 Maps = tuple[FeatureMap, FeatureMap]
 
