@@ -4,11 +4,12 @@ from collections.abc import Collection
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.paper import deep, dsgd_tuning, lopez_paz, variants
 from benchmarks.paper import deep_peers as peers
-from benchmarks.paper import dsgd_tuning, lopez_paz, variants
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PAPER, by_minutes, measured, subsets
 from benchmarks.paper.mnist8m import L as COMPONENTS
+from benchmarks.paper.two_views import DATA_SETS
 from benchmarks.tables import (
     NO_VALUE,
     Cell,
@@ -294,6 +295,95 @@ def _both_measures(method: Cell | None) -> str:
 # Deep CCA.
 
 
+def deep_times(results: Path) -> str:
+    """DeepCCA planned for a time: means of the seeds, and the lowest of them."""
+    cells = cells_of(results, deep.NAME)
+    rows, used = [], {}
+    for name, planned in deep.SETTINGS.items():
+        for setting in planned:
+            runs = _deep_runs(cells, name, setting)
+            if not runs:
+                continue
+            used |= runs
+            values = list(runs.values())
+            refits = [cell["refit"] for cell in values]
+            rows.append(
+                [
+                    name,
+                    setting,
+                    f"{mean(refits):.2f}",
+                    f"{min(refits):.2f}",
+                    f"{mean(cell['fitted'] for cell in values):.2f}",
+                    f"{max(cell['seconds'] for cell in values):.0f}",
+                    str(len(values)),
+                ]
+            )
+    columns = ("data", "setting", "refit", "lowest", "fitted", "seconds, longest", "seeds")
+    return table(columns, rows) + closing_line(used, "benchmarks.paper.deep")
+
+
+def deep_data_sets(results: Path) -> str:
+    """DeepCCA with its defaults beside KNOI and tuned exact methods: fitted / refit."""
+    cells, others = cells_of(results, deep.NAME), cells_of(results, "data_sets")
+    rows, used = [], {}
+    for name in DATA_SETS:
+        runs, other = _deep_runs(cells, name, "defaults"), others.get(f"{name} rank=4000")
+        if not runs or other is None:
+            continue
+        used |= runs
+        values = list(runs.values())
+        average = {key: mean(cell[key] for cell in values) for key in ("fitted", "refit")}
+        methods = other["methods"]
+        rows.append(
+            [
+                name,
+                f"{other['rows']:,}",
+                _both_measures(average),
+                f"{mean(cell['seconds'] for cell in values):.0f}",
+                *(_both_measures(methods.get(one)) for one in ("KNOI", *EXACT_METHODS)),
+            ]
+        )
+    columns = (
+        "data",
+        "pairs",
+        "`DeepCCA`",
+        "seconds",
+        "`KNOI`",
+        *(f"`{n}`" for n in EXACT_METHODS),
+    )
+    return table(columns, rows) + closing_line(used, "benchmarks.paper.deep")
+
+
+def deep_sizes(results: Path) -> str:
+    """Fitted total correlation by number of training rows: networks beside tuned exact methods."""
+    cells = {key: c for key, c in cells_of(results, deep.NAME).items() if " rows=" in key}
+    rows = [
+        [
+            key.partition(" ")[0],
+            f"{int(settings(key)['rows']):,}",
+            *(f"{cell[name]:.2f}" for name in ("DeepCCA", "NystromCCA", "LinearCCA")),
+            f"{cell['seconds']['DeepCCA']:.0f}",
+            f"{cell['seconds']['NystromCCA']:.0f}",
+        ]
+        for key, cell in cells.items()
+    ]
+    rows.sort(key=lambda row: (row[0], int(row[1].replace(",", ""))))
+    columns = (
+        "data",
+        "pairs",
+        "`DeepCCA`",
+        "`NystromCCA`, tuned",
+        "`LinearCCA`, tuned",
+        "s, `DeepCCA`",
+        "s, `NystromCCA`",
+    )
+    return table(columns, rows) + closing_line(cells, "benchmarks.paper.deep --sizes")
+
+
+def _deep_runs(cells: dict[str, Cell], name: str, setting: str) -> dict[str, Cell]:
+    return {key: c for key, c in cells.items() if key.startswith(f"{name}, {setting}, seed ")}
+
+
 def deep_peers(results: Path) -> str:
     """Deep CCA here and elsewhere: fitted / refit total correlation and seconds, means of seeds."""
     cells = cells_of(results, peers.NAME)
@@ -342,5 +432,8 @@ TABLES = {
     "variants": ablation,
     "lopez_paz": mnist_halves,
     "data_sets": data_sets,
+    "deep_times": deep_times,
+    "deep_data_sets": deep_data_sets,
+    "deep_sizes": deep_sizes,
     "deep_peers": deep_peers,
 }

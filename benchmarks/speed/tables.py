@@ -109,6 +109,25 @@ def step_efficiency(results: Path) -> str:
     return table(columns, rows) + closing_line(cells, "benchmarks.speed.step_efficiency")
 
 
+def deep_step(results: Path) -> str:
+    """A training step of deep CCA beside the bare products of its networks."""
+    cells = cells_of(results, "speed_deep_step")
+    rows = [
+        [
+            f"{run['hidden']}, batch {run['batch']}, {precision}",
+            milliseconds(cell[precision]["bare_seconds"]),
+            milliseconds(cell[precision]["step_seconds"]),
+            f"{cell[precision]['efficiency']:.2f}",
+        ]
+        for key, cell in cells.items()
+        for run in [settings(key)]
+        for precision in ("float32", "bfloat16")
+        if precision in cell
+    ]
+    columns = ("hidden layers", "bare products, ms", "step, ms", "bare / step")
+    return table(columns, rows) + closing_line(cells, "benchmarks.speed.deep_step")
+
+
 SOLVER_NAMES = {
     "published": "published, Fourier",
     "fourier": "accelerated, Fourier",
@@ -344,6 +363,7 @@ TABLES = {
     "memory": memory,
     "against_exact": against_exact,
     "step_efficiency": step_efficiency,
+    "deep_step": deep_step,
     "linear_cost": linear_cost,
     "feature_accuracy": feature_accuracy,
     "histogram_accuracy": histogram_accuracy,

@@ -130,7 +130,11 @@ def found(mnist, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     lines = []
     experiment = Experiment(folder, mnist, None, 5000, "2GiB", lines.append)
-    cells = wanted_cells(ranks=[RANK], samples=[SAMPLES])
+    others = [name for name in METHODS if name != "deep"]
+    cells = [
+        *wanted_cells(others, ranks=[RANK], samples=[SAMPLES]),
+        *wanted_cells(["deep"], samples=[SAMPLES], budget_minutes=0.2),
+    ]
     return {cell.method: experiment.run(cell) for cell in cells}, folder, experiment, lines
 
 
@@ -143,6 +147,7 @@ class TestSmallRun:
         # deviation of a total correlation on 5000 rows is below 0.1.
         assert refit["knoi-fourier"] > refit["knoi"] + 5
         assert refit["knoi-nystrom"] > refit["knoi"] + 5
+        assert refit["deep"] > refit["nkcca"]
         # DSGD has twice as many features as the rank says.
         assert refit["knoi-fourier"] > refit["dsgd"] + 5
 

@@ -19,6 +19,7 @@ from knoi.arrays.sparse import dense
 from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Threads, worker_count
 from knoi.estimators.closed_form import FourierCCA
+from knoi.estimators.structure import structure_rows
 from knoi.features import FeatureMap, Identity, Nystrom
 from knoi.features.composite import Chain, all_features
 from knoi.kernels import RBF, with_default_width
@@ -71,15 +72,16 @@ def plan_head(
 ) -> HeadPlan:
     """The largest head that takes at most `seconds` at `rate` floating-point operations per second.
 
+    The pass over a sample of rows for predictions and loadings, which follows, is included.
     `n_weights` are those of both networks, `widths` the columns of their features.
     """
 
     def cost(rows: int, landmarks: int) -> float:
         M = max(*widths, landmarks)
-        per_row = 2 * n_weights + 2 * sum(width**2 for width in widths)
-        if landmarks:
-            per_row += 2 * landmarks * sum(widths) + 8 * landmarks**2
-        return (rows * per_row + 2 * DECOMPOSITIONS * M**3) / rate
+        projecting = 2 * n_weights + 2 * landmarks * sum(widths)  # per row
+        moments = 2 * sum(width**2 for width in widths) + 8 * landmarks**2
+        total = rows * (projecting + moments) + structure_rows(n_rows) * projecting
+        return (total + 2 * DECOMPOSITIONS * M**3) / rate
 
     most = min(HEAD_ROWS, n_rows)
     landmarks = 0 if head == "linear" else max(1, min(HEAD_LANDMARKS, n_rows // 2))

@@ -256,8 +256,13 @@ class StructureMixin:
 
 def structure_sample(pairs: PairSource) -> PairSource:
     """The rows to compute the structure on: all of few, a random part of many; always the same."""
-    n = min(MAX_ROWS, max(FULL_ROWS, pairs.n_rows // 16))
-    return pairs if n >= pairs.n_rows else pairs.split(n, _SAMPLE_SEED)[1]
+    n = structure_rows(pairs.n_rows)
+    return pairs if n == pairs.n_rows else pairs.split(n, _SAMPLE_SEED)[1]
+
+
+def structure_rows(n_rows: int) -> int:
+    """How many of the rows that is."""
+    return min(n_rows, MAX_ROWS, max(FULL_ROWS, n_rows // 16))
 
 
 def in_sample_warning(projection: Projection, pairs: PairSource, reg: Any) -> str | None:
