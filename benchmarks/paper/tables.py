@@ -1,6 +1,6 @@
 """Tables of results on the data of papers: Table 1 rerun, learning curves, MNIST halves, others."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -319,7 +319,7 @@ def deep_times(results: Path) -> str:
                 ]
             )
     columns = ("data", "setting", "refit", "lowest", "fitted", "seconds, longest", "seeds")
-    return table(columns, rows) + closing_line(used, "benchmarks.paper.deep")
+    return _measured(columns, rows, used, "benchmarks.paper.deep")
 
 
 def deep_data_sets(results: Path) -> str:
@@ -351,7 +351,7 @@ def deep_data_sets(results: Path) -> str:
         "`KNOI`",
         *(f"`{n}`" for n in EXACT_METHODS),
     )
-    return table(columns, rows) + closing_line(used, "benchmarks.paper.deep")
+    return _measured(columns, rows, used, "benchmarks.paper.deep")
 
 
 def deep_sizes(results: Path) -> str:
@@ -377,7 +377,13 @@ def deep_sizes(results: Path) -> str:
         "s, `DeepCCA`",
         "s, `NystromCCA`",
     )
-    return table(columns, rows) + closing_line(cells, "benchmarks.paper.deep --sizes")
+    return _measured(columns, rows, cells, "benchmarks.paper.deep --sizes")
+
+
+def _measured(
+    columns: Sequence[str], rows: list[list[str]], used: dict[str, Cell], command: str
+) -> str:
+    return table(columns, rows) + closing_line(used, command) if used else "Not measured yet.\n"
 
 
 def _deep_runs(cells: dict[str, Cell], name: str, setting: str) -> dict[str, Cell]:
