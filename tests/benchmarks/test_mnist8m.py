@@ -147,7 +147,6 @@ class TestSmallRun:
         # deviation of a total correlation on 5000 rows is below 0.1.
         assert refit["knoi-fourier"] > refit["knoi"] + 5
         assert refit["knoi-nystrom"] > refit["knoi"] + 5
-        assert refit["deep"] > refit["nkcca"]
         # DSGD has twice as many features as the rank says.
         assert refit["knoi-fourier"] > refit["dsgd"] + 5
 
