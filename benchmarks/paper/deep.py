@@ -30,7 +30,8 @@ NAME = "deep"
 SETTINGS = {
     "mnist": {
         "60 s": {"max_time": 55, "tol": None},
-        "4 min": {"max_time": 228, "tol": None},
+        # Four minutes are 70 passes. Of 0.3, the default, and 1, held-out training rows chose 1.
+        "4 min": {"max_time": 228, "tol": None, "weight_decay": 1.0},
     },
     "mocha": {
         "90 s": {"max_time": 85, "tol": None},
