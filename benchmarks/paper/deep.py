@@ -30,7 +30,9 @@ NAME = "deep"
 SETTINGS = {
     "mnist": {
         "60 s": {"max_time": 55, "tol": None},
-        # Four minutes are 70 passes. Of 0.3, the default, and 1, held-out training rows chose 1.
+        # Four minutes are 70 passes. Of 0.3, the default, and 1, the held-out training rows of one
+        # trial each chose 1; the trials showed test scores, too.
+        "4 min, default weight decay": {"max_time": 228, "tol": None},
         "4 min": {"max_time": 228, "tol": None, "weight_decay": 1.0},
     },
     "mocha": {
