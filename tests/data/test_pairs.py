@@ -251,6 +251,17 @@ class TestSplitting:
         pairs, _, _ = pair_of(10)
         assert pairs.split(0.001, seed=0)[1].n_rows == pairs.split(0.999, seed=0)[0].n_rows == 1
 
+    @in_memory_or_file
+    def test_rows_are_held_out_in_runs(self, random_access):
+        """Of a recording, single rows would be known from their neighbours in the rest."""
+        pairs, _, _ = pair_of(64_000, random_access=random_access)
+        held = np.array(everything(pairs.split(5000, seed=0)[1]))
+        assert 60 < (np.diff(held) > 1).sum() <= 66
+
+    def test_which_rows_are_held_out_depends_on_their_number_only(self):
+        parts = [pair_of(3000, random_access=kind)[0].split(0.1, seed=1)[1] for kind in (0, 1)]
+        assert everything(parts[0]) == everything(parts[1])
+
     def test_a_file_is_split_into_long_runs(self):
         pairs, x, _ = pair_of(64_000)
         rest, held = pairs.split(0.1, seed=0)

@@ -33,10 +33,11 @@ Stopped = Callable[[], bool]
 
 # A random sample of a file is read in runs of this many rows: a sixteenth of the seeks.
 _SAMPLE_RUN_ROWS = 16
-# Rows held out of a file are runs of about this size, so that both parts read fast ...
-_SPLIT_RUN_BYTES = 1 << 20
-# ... but at least this many runs, so that they represent a file that is sorted.
+# Rows are held out in runs. Neighbours in time resemble each other, so single rows of a recording
+# would be known from their neighbours in the rest; and files read faster in runs. At least this
+# many runs, of at most so many rows each, represent data that are sorted.
 _SPLIT_RUNS = 64
+_SPLIT_RUN_ROWS = 512
 # A wait without a timeout cannot be interrupted by Ctrl-C on every platform.
 _WAIT_SECONDS = 0.5
 
@@ -238,9 +239,8 @@ class PairSource:
     def split(self, held_out: float, seed: int) -> tuple["PairSource", "PairSource"]:
         """Split at random into `(rest, held out)`; every pair is in exactly one part.
 
-        With `random_access` a uniform set of rows is held out. Otherwise random contiguous runs
-        are, so that both parts still read in long runs; each row is equally likely. `held_out` is a
-        fraction of the pairs (float, between 0 and 1) or a number of pairs (int).
+        Random contiguous runs are held out, about 64 of them; each row is equally likely.
+        `held_out` is a fraction of the pairs (float, between 0 and 1) or a number of pairs (int).
         """
         n = self.n_rows
         count = 0
@@ -253,9 +253,8 @@ class PairSource:
                 f"held_out is {held_out!r}, of {plural(n, 'row')}. Pass a fraction between 0 and 1 "
                 "or a number of rows, so that each part has at least one row."
             )
-        run_rows = max(1, min(_SPLIT_RUN_BYTES // self.row_bytes, count // _SPLIT_RUNS))
-        rng = generator(seed, Purpose.SAMPLE, HOLD_OUT)
-        held = random_runs(n, count, 1 if self.random_access else run_rows, rng)
+        run_rows = max(1, min(count // _SPLIT_RUNS, _SPLIT_RUN_ROWS))
+        held = random_runs(n, count, run_rows, generator(seed, Purpose.SAMPLE, HOLD_OUT))
         rest = held.complement(n)
         return self._part(self._rows.select(rest)), self._part(self._rows.select(held))
 

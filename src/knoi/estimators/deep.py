@@ -22,7 +22,7 @@ from knoi.estimators.heads import (
     HEADS,
     SHARE_OF_TIME,
     HeadPlan,
-    best_head,
+    HeadSearch,
     operations_per_second,
     plan_head,
 )
@@ -68,12 +68,12 @@ BATCH_PER_COMPONENT = 10
 # Steps where the number of epochs is not given, if they are not more than a million samples.
 DEFAULT_STEPS = 2000
 LEARNING_RATE = 3e-3
-# Weight decay: at most the first, and less than the second over the root of the number of rows.
-MAX_WEIGHT_DECAY, WEIGHT_DECAY = 0.3, 66.0
+# Weight decay: the first times the weights of both networks per row, at most the second.
+WEIGHT_DECAY, MAX_WEIGHT_DECAY = 0.1, 1.0
 # Where a time limit ends the run.
 UNLIMITED_EPOCHS = 1_000_000
 # Held-out rows: a tenth by default, but enough to choose on, and at most a fifth of few rows.
-MAX_HELD_OUT, MIN_HELD_OUT, MIN_ROWS_TO_HOLD_OUT = 5000, 200, 100
+MAX_HELD_OUT, MIN_HELD_OUT, MIN_ROWS_TO_HOLD_OUT = 5000, 500, 100
 # Vectors of weights per network: weights, moments, gradient, their successors, last good and best.
 WEIGHT_VECTORS = 12
 
@@ -106,9 +106,10 @@ class DeepCCA(StochasticCCA):
     head : {"auto", "linear", "nystrom"}, default="auto"
         What replaces the last layers. "linear": linear CCA of the features before them. "nystrom":
         kernel CCA of these features, with a Gaussian kernel and 2000 landmarks (half of the rows
-        if that is less), which is slower to apply. "auto" takes what does best on held-out pairs:
-        the trained outputs, one of these, or linear CCA of the columns themselves where networks
-        do not help.
+        if that is less; fewer where `max_time` is short), which is slower to apply. "auto" takes
+        what does best on held-out pairs: the trained outputs, one of these, or linear CCA of the
+        columns themselves where networks do not help. Of heads within a standard error of the
+        best, it takes the simplest.
     loss : {"noi", "trace"}, default="noi"
         "noi" as above. "trace": minus the total correlation of the minibatch (Andrew et al.), to
         compare with.
@@ -121,8 +122,9 @@ class DeepCCA(StochasticCCA):
         Of Adam, None: 3e-3. It falls linearly to nearly 0 over the planned run: `epochs`, or
         `max_time` if that is shorter. Lower it if `history_` shows steps that were rolled back.
     weight_decay : float or None, default=None
-        Of AdamW: weights shrink by learning_rate * weight_decay per step. None: 66 / sqrt(rows), at
-        most 0.3, so that networks for few rows stay simple.
+        Of AdamW: weights shrink by learning_rate * weight_decay per step. None: a tenth of the
+        number of weights per training row, at most 1, so that large networks on few rows stay
+        simple.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
         Precision of the matrix products of a step; weights, scores and everything after training
         are in float32 or better. "auto" is bfloat16 for networks made by `hidden` where the
@@ -135,7 +137,7 @@ class DeepCCA(StochasticCCA):
     tol, checkpoint, checkpoint_seconds, callbacks, verbose
         As in `KNOI`.
     held_out : float, default=0.1
-        Fraction of the rows (200 to 5000 rows, at most a fifth) held out to monitor the fit and to
+        Fraction of the rows (500 to 5000 rows, at most a fifth) held out to monitor the fit and to
         choose weights and head. 0 trains on all rows: the last weights are kept.
     random_state : int, RandomState, Generator or None, default=None
         Fixes initial weights and minibatches.
@@ -374,13 +376,14 @@ class DeepCCA(StochasticCCA):
     ) -> tuple[OptimizerState, Training]:
         plan, backend = setup.plan, setup.backend
         aligned_on = None if held_out is None else pairs.sample(plan.n_held_out, plan.seed)
+        networks: Any = setup.maps
         views = []
-        for view, network in zip(View, setup.maps, strict=True):
-            U = backend.asarray(network.initial_weights())  # type: ignore[attr-defined]
+        for view, network in zip(View, networks, strict=True):
+            U = backend.asarray(network.initial_weights())
             if self.networks is not None:
                 rows = setup.fresh_sample(pairs, plan.batch_size)[view]
                 check_outputs(setup.other_features()[view], rows, U, view, self.n_components)
-            views.append(ViewState(U, backend.zeros((2, network.n_parameters))))  # type: ignore[attr-defined]
+            views.append(ViewState(U, backend.zeros((2, network.n_parameters))))
         head = self._plan_head(setup, pairs.n_rows)
         limit = None if self.max_time is None else max(self.max_time - head.seconds, 0.0)
         epochs = plan.epochs if self.epochs is None or not plan.epochs else self.epochs
@@ -390,7 +393,7 @@ class DeepCCA(StochasticCCA):
             features=setup.features,
             schedule=Schedule(steps or None, limit if steps else None),
             learning_rate=LEARNING_RATE if rate is None else rate,
-            weight_decay=default_decay(pairs.n_rows) if decay is None else decay,
+            weight_decay=default_decay(networks, pairs.n_rows) if decay is None else decay,
             n_components=setup.n_components,
             rho=settings["time_constant"],
             loss=settings["loss"],
@@ -418,7 +421,8 @@ class DeepCCA(StochasticCCA):
         rows = pairs.sample(min(plan.rows, pairs.n_rows), setup.plan.seed)
         solver = FourierCCA(self.n_components, memory_budget=self.memory_budget, n_jobs=self.n_jobs)
         networks, last = (x[0], y[0]), (x[1], y[1])
-        return best_head(self.head, plan, networks, last, rows, training.held_out, solver)
+        search = HeadSearch(self.head, plan, networks, last, rows, training.held_out, solver)
+        return search.best()
 
     def _plan_head(self, setup: Setup, n_rows: int) -> HeadPlan:
         """The size of the head: with a time limit, what a part of the time allows."""
@@ -451,9 +455,10 @@ def hidden_layers(hidden: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return x, y
 
 
-def default_decay(n_rows: int) -> float:
-    """Weight decay for so many training rows."""
-    return float(min(MAX_WEIGHT_DECAY, WEIGHT_DECAY / np.sqrt(n_rows)))
+def default_decay(networks: tuple[Network, Network], n_rows: int) -> float:
+    """Weight decay of networks for so many training rows."""
+    n_weights = sum(network.n_parameters for network in networks)
+    return min(MAX_WEIGHT_DECAY, WEIGHT_DECAY * n_weights / n_rows)
 
 
 def held_out_rows(held_out: float, n_rows: int) -> int:

@@ -2,7 +2,8 @@
 
 Candidates are the trained outputs, linear CCA of the features before them, kernel CCA of these
 features, and linear CCA of the columns themselves, so that a network that does not help does no
-harm. Held-out rows decide; then the chosen head is solved with them as well.
+harm. Held-out rows decide: the simplest head that is not worse than the best by more than a
+standard error. Then the chosen head is solved with them as well.
 """
 
 import logging
@@ -26,9 +27,9 @@ from knoi.kernels import RBF, with_default_width
 from knoi.projection import Projection, ViewProjection
 from knoi.solvers.exact import (
     Covariances,
+    HeldOutScore,
     Moments,
     choose_reg,
-    columnwise_correlation,
     solve_primal,
 )
 
@@ -86,9 +87,12 @@ def plan_head(
     most = min(HEAD_ROWS, n_rows)
     landmarks = 0 if head == "linear" else max(1, min(HEAD_LANDMARKS, n_rows // 2))
     plans = [(most, landmarks)]
-    fewer = (most // 2, most // 4)
-    enough = MIN_ROWS_PER_LANDMARK * landmarks
-    plans += [(rows, landmarks) for rows in fewer if rows >= enough]
+    plans += [
+        (most // part, fewer)
+        for fewer in (landmarks, landmarks // 2)
+        for part in (1, 2, 4)
+        if fewer and most // part >= MIN_ROWS_PER_LANDMARK * fewer
+    ]
     if head == "auto":
         plans += [(most, 0), (most // 4, 0)]
     for plan in plans:
@@ -101,7 +105,7 @@ def operations_per_second() -> float:
     """Floating-point operations per second of a float32 product, on the cores that BLAS uses."""
     A = np.ones((1024, 1024), np.float32)
     seconds = []
-    for _ in range(4):
+    for _ in range(10):
         start = perf_counter()
         A @ A
         seconds.append(perf_counter() - start)
@@ -116,7 +120,7 @@ class Candidate:
     maps: Maps
     moments: Moments
     reg: float
-    score: float = 0.0
+    score: HeldOutScore | None = None
     last: tuple[NDArray[Any], NDArray[Any]] | None = None  # weights of the trained last layers
 
     def solution(self, n_components: int) -> Projection:
@@ -134,89 +138,84 @@ class Candidate:
         return Projection(x, y, solved.correlations)
 
 
-def best_head(
-    head: str,
-    plan: HeadPlan,
-    networks: Maps,
-    last: tuple[NDArray[Any], NDArray[Any]],
-    rows: RowPair,
-    held_out: RowPair | None,
-    solver: FourierCCA,
-) -> Projection:
-    """The head that does best on the held-out rows; without them, the one that was asked for.
+@dataclass(frozen=True)
+class HeadSearch:
+    """The heads for trained networks, and the choice among them."""
 
-    `last` are the weights of the trained last layers on the features of `networks`; `solver`
-    accumulates moments within its memory budget.
-    """
-    L = solver.n_components
-    tried = _candidates(head, plan, networks, last, rows, held_out, solver)
-    if held_out is None:
-        return next(tried).solution(L)
-    best, scores = next(tried), []
-    scores.append(f"{best.name} {best.score:.2f}")
-    for other in tried:
-        scores.append(f"{other.name} {other.score:.2f}")
-        best = max(best, other, key=lambda one: one.score)
-    logger.info("head: %s, by correlation of held-out pairs: %s.", best.name, ", ".join(scores))
-    if best.last is None:
-        best.moments.merge(_moments(best.maps, held_out, solver))
-    return best.solution(L)
+    head: str
+    plan: HeadPlan
+    networks: Maps  # without their last layers
+    last: tuple[NDArray[Any], NDArray[Any]]  # weights of the last layers
+    rows: RowPair  # training rows to solve on
+    held_out: RowPair | None
+    solver: FourierCCA  # accumulates moments within its memory budget
 
+    def best(self) -> Projection:
+        """The head for the held-out rows; without them, the one that was asked for."""
+        tried = list(self._candidates())
+        chosen = tried[0]
+        if self.held_out is not None:
+            chosen = simplest(tried)
+            scores = ", ".join(f"{one.name} {one.score.total:.2f}" for one in tried if one.score)
+            logger.info("head: %s, by correlation of held-out pairs: %s.", chosen.name, scores)
+            if chosen.last is None:
+                chosen.moments.merge(self._moments(chosen.maps, self.held_out))
+        return chosen.solution(self.solver.n_components)
 
-def _candidates(
-    head: str,
-    plan: HeadPlan,
-    networks: Maps,
-    last: tuple[NDArray[Any], NDArray[Any]],
-    rows: RowPair,
-    held_out: RowPair | None,
-    solver: FourierCCA,
-) -> Iterator[Candidate]:
-    def solved(name: str, maps: Maps, moments: Moments) -> Candidate:
+    def _candidates(self) -> Iterator[Candidate]:
+        """The heads to try, from the simplest to the largest."""
+        L, auto = self.solver.n_components, self.head == "auto"
+        n_cols = [int(view.shape[1]) for view in self.rows]
+        # An error if the outputs have collapsed, whatever head is taken in the end.
+        moments = self._moments(self.networks, self.rows)
+        outputs = Candidate("outputs", self.networks, moments, 0.0, last=self.last)
+        projection = outputs.solution(L)
+        if self.held_out is None and self.head != "nystrom":
+            yield outputs
+            return
+        if auto and min(n_cols) >= L and max(n_cols) <= MAX_INPUT_COLUMNS:
+            yield self._solved("inputs", (Identity(n_cols[0]), Identity(n_cols[1])))
+        if auto and self.held_out is not None:
+            yield replace(outputs, score=_score(projection, self.held_out))
+        if self.head != "nystrom":
+            yield self._solved("network", self.networks, moments)
+        if self.plan.landmarks:
+            x, y = (
+                _kernel_on(features, own, self.plan.landmarks)
+                for features, own in zip(self.networks, self.rows, strict=True)
+            )
+            yield self._solved("nystrom", (x, y))
+
+    def _solved(self, name: str, maps: Maps, moments: Moments | None = None) -> Candidate:
+        """A closed form on these features, with the regulariser for the held-out rows."""
+        moments = self._moments(maps, self.rows) if moments is None else moments
         found = Candidate(name, maps, moments, FIRST_REG[name])
-        if held_out is None:
+        if self.held_out is None:
             return found
+        x, y = (dense(all_features(one, own)) for one, own in zip(maps, self.held_out, strict=True))
         reg, score = choose_reg(
             moments.covariances(),
-            _features(maps, held_out),
-            solver.n_components,
+            (x, y),
+            self.solver.n_components,
             REGS,
             found.reg,
             moments.backend,
         )
         return replace(found, reg=reg, score=score)
 
-    moments = _moments(networks, rows, solver)
-    outputs = Candidate("outputs", networks, moments, 0.0, last=last)
-    projection = outputs.solution(solver.n_components)  # an error if outputs have collapsed
-    if head != "nystrom":
-        if held_out is None:
-            yield outputs
-            return
-        if head == "auto":
-            yield replace(outputs, score=_score(projection, held_out))
-        yield solved("network", networks, moments)
-    if plan.landmarks:
-        x, y = (
-            _kernel_on(features, own, plan.landmarks)
-            for features, own in zip(networks, rows, strict=True)
-        )
-        yield solved("nystrom", (x, y), _moments((x, y), rows, solver))
-    n_cols = [int(view.shape[1]) for view in rows]
-    if head == "auto" and solver.n_components <= min(n_cols) and max(n_cols) <= MAX_INPUT_COLUMNS:
-        inputs = Identity(n_cols[0]), Identity(n_cols[1])
-        yield solved("inputs", inputs, _moments(inputs, rows, solver))
+    def _moments(self, maps: Maps, rows: RowPair) -> Moments:
+        """The moments of these features of the rows."""
+        workers = Threads(worker_count(self.solver.n_jobs))
+        with PairSource.open(*rows) as pairs, workers as engine:
+            backend = numpy_backend(pairs.dtype)
+            return self.solver._accumulate(pairs, maps, backend, engine, keep=True)
 
 
-def _moments(maps: Maps, rows: RowPair, solver: FourierCCA) -> Moments:
-    """The moments of these features of the rows."""
-    with PairSource.open(*rows) as pairs, Threads(worker_count(solver.n_jobs)) as engine:
-        return solver._accumulate(pairs, maps, numpy_backend(pairs.dtype), engine, keep=True)
-
-
-def _features(maps: Maps, rows: RowPair) -> tuple[Array, Array]:
-    x, y = (dense(all_features(one, own)) for one, own in zip(maps, rows, strict=True))
-    return x, y
+def simplest(tried: list[Candidate]) -> Candidate:
+    """The first candidate that is not below the best by more than a standard error."""
+    scores = [one.score for one in tried if one.score is not None]
+    best = max(scores, key=lambda score: score.total)
+    return next(one for one in tried if one.score is not None and one.score.close_to(best))
 
 
 def _kernel_on(features: FeatureMap, rows: Array, landmarks: int) -> FeatureMap:
@@ -243,11 +242,10 @@ def _of_outputs(moments: Covariances, Wx: NDArray[Any], Wy: NDArray[Any]) -> Cov
     )
 
 
-def _score(projection: Projection, rows: RowPair) -> float:
-    """Total correlation of the rows."""
+def _score(projection: Projection, rows: RowPair) -> HeldOutScore:
     backend = numpy_backend("float64")
     Zx, Zy = (
         backend.to_numpy(side(own))
         for side, own in zip((projection.x, projection.y), rows, strict=True)
     )
-    return columnwise_correlation(Zx, Zy)
+    return HeldOutScore.of(Zx, Zy)

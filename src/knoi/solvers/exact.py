@@ -230,11 +230,13 @@ def choose_reg(
     regs: Sequence[float],  # increasing
     first: float,
     backend: Backend,
-) -> tuple[float, float]:
-    """The regulariser that does best on held-out rows, and the correlation it reaches there.
+) -> tuple[float, "HeldOutScore"]:
+    """The regulariser for held-out rows, and the score it reaches there.
 
-    `regs` are tried upwards from `first`, then downwards, as long as the correlation rises. All
-    share one eigendecomposition per view, so a further value costs less than a solution.
+    `regs` are tried upwards from `first`, then downwards, until the correlation falls by more than
+    a standard error. The largest that is not worse than the best by more than that is chosen: few
+    rows leave many values to chance, and a large one is the safer. All share one eigendecomposition
+    per view, so a further value costs less than a solution.
     """
     xp, L = backend.xp, n_components
     spectra, scores, bases = [], [], []
@@ -251,21 +253,23 @@ def choose_reg(
     _check_rank(L, [int(values.shape[0]) for values in spectra])
     between = bases[0].T @ moments.Sxy @ bases[1]
 
-    def score(reg: float) -> float:
+    def score(reg: float) -> HeldOutScore:
         wx, wy = (1 / xp.sqrt(values + reg * xp.sum(values)) for values in spectra)
         T = wx[:, None] * between * wy[None, :]
         left, _, right = top_svd(T, L, backend)
         Zx, Zy = (scores[0] * wx) @ left, (scores[1] * wy) @ right
-        return columnwise_correlation(backend.to_numpy(Zx), backend.to_numpy(Zy))
+        return HeldOutScore.of(backend.to_numpy(Zx), backend.to_numpy(Zy))
 
     best, at = score(first), regs.index(first)
-    chosen = first
+    tried = {first: best}
     for further in (regs[at + 1 :], regs[:at][::-1]):
         for reg in further:
-            if (reached := score(reg)) <= best:
+            tried[reg] = score(reg)
+            if not tried[reg].close_to(best):
                 break
-            best, chosen = reached, reg
-    return chosen, best
+            best = max(best, tried[reg], key=lambda one: one.total)
+    chosen = max(reg for reg, one in tried.items() if one.close_to(best))
+    return chosen, tried[chosen]
 
 
 def solve_dual(
@@ -322,6 +326,40 @@ def _check_rank(n_components: int, ranks: list[int]) -> None:
             if min(ranks) > 0
             else f"view {view} does not vary: all its rows are the same. Check the data of {view}."
         )
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """Total correlation of held-out rows, and the influence of each row on it.
+
+    The influence is what a row adds to the estimate, to first order; so the standard error of the
+    difference of two scores on the same rows is that of the mean of the differences.
+    """
+
+    total: float
+    influence: NDArray[Any]  # (n,)
+
+    @classmethod
+    def of(cls, P: NDArray[Any], Q: NDArray[Any]) -> "HeldOutScore":
+        """The score of projections P and Q, (n, k) each."""
+        P, Q = (_standardised(Z) for Z in (P, Q))
+        products = P * Q
+        r = products.mean(axis=0)
+        influence = products - r * (P * P + Q * Q) / 2  # of a correlation: (n, k), mean 0
+        return cls(float(r.sum()), influence.sum(axis=1))
+
+    def close_to(self, best: "HeldOutScore") -> bool:
+        """Whether this score is not below `best` by more than a standard error."""
+        error = np.std(self.influence - best.influence) / np.sqrt(len(self.influence))
+        return bool(self.total >= best.total - error)
+
+
+def _standardised(Z: NDArray[Any]) -> NDArray[Any]:
+    Z = Z - Z.mean(axis=0)  # (n, k)
+    scaled: NDArray[Any] = Z / np.maximum(
+        np.sqrt(np.mean(Z * Z, axis=0)), np.finfo(np.float64).tiny
+    )
+    return scaled
 
 
 def columnwise_correlation(P: NDArray[Any], Q: NDArray[Any]) -> float:
