@@ -81,7 +81,7 @@ def test_transfers_of_a_step(name, where, uploads):
 def test_held_out_rows_are_uploaded_once(name):
     X, Y = related_views(2000, dtype=np.float32)
     with FakeCuda() as gpu:
-        model, seen = fitted(STEPS[name], X, Y, gpu, held_out=0.1, epochs=4, tol=None)
+        model, seen = fitted(STEPS[name], X, Y, gpu, held_out=0.1, epochs=8, tol=None)
     evaluated = [k for k, value in enumerate(model.history_["held_out"]) if np.isfinite(value)]
     assert len(evaluated) > 2
     first = model.history_["step"][evaluated[0]]
