@@ -37,6 +37,7 @@ METHOD_STYLES = {
     "knoi": ("#999999", "o"),
     "knoi-fourier": ("#0072B2", "v"),
     "knoi-nystrom": ("#D55E00", "^"),
+    "knoi-metric": ("#7F3C8D", "D"),
     "deep": ("#E69F00", "*"),
 }
 

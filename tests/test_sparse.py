@@ -21,19 +21,22 @@ from knoi.exceptions import InputError, MemoryBudgetError, NonFiniteError
 from knoi.features import Identity, KernelColumns, Nystrom
 from knoi.solvers.acceleration import LowRank
 from tests.bilingual_text import TOPICS, two_languages
+from tests.estimators.models import AS_PUBLISHED
 from tests.memory import peak_memory_below
 
 N, D = 1050, 60
 csr = scipy.sparse.csr_array
 
-SMALL_KNOI = KNOI(2, rank=50, epochs=2, random_state=0, n_jobs=1)
+SMALL_KNOI = KNOI(2, rank=50, epochs=2, random_state=0, n_jobs=1, **AS_PUBLISHED)
 MODELS = {
     "linear": LinearCCA(2, reg=1e-3, n_jobs=1),
-    "fourier": FourierCCA(2, rank=50, random_state=0, n_jobs=1),
-    "nystrom": NystromCCA(2, rank=50, random_state=0, n_jobs=1),
-    "nystrom chi2": NystromCCA(2, rank=20, kernel="chi2", random_state=0, n_jobs=1),
-    "nystrom kmeans": NystromCCA(2, rank=20, landmarks="kmeans++", random_state=0, n_jobs=1),
-    "kernel": KernelCCA(2, kernel=("rbf", "polynomial"), random_state=0, n_jobs=1),
+    "fourier": FourierCCA(2, rank=50, random_state=0, n_jobs=1, **AS_PUBLISHED),
+    "nystrom": NystromCCA(2, rank=50, random_state=0, n_jobs=1, **AS_PUBLISHED),
+    "nystrom chi2": NystromCCA(2, rank=20, kernel="chi2", random_state=0, n_jobs=1, **AS_PUBLISHED),
+    "nystrom kmeans": NystromCCA(
+        2, rank=20, landmarks="kmeans++", random_state=0, n_jobs=1, **AS_PUBLISHED
+    ),
+    "kernel": KernelCCA(2, kernel=("rbf", "polynomial"), random_state=0, n_jobs=1, **AS_PUBLISHED),
     "knoi": SMALL_KNOI,
     "knoi low rank": clone(SMALL_KNOI).set_params(precondition="low_rank"),
     "knoi fourier": clone(SMALL_KNOI).set_params(approximation="fourier"),
@@ -193,7 +196,7 @@ class TestLayouts:
     def test_every_layout_gives_the_same_model(self, layout, views, tables):
         X, Y = (layout(view[:300]) for view in views)
         before = [arrays_of(view) for view in (X, Y)]
-        small = NystromCCA(2, rank=20, random_state=0, n_jobs=1)
+        small = NystromCCA(2, rank=20, random_state=0, n_jobs=1, **AS_PUBLISHED)
         model = clone(small).fit(X, Y)
         dense = small.fit(*(table[:300] for table in tables))
         # One-byte counts compute in float32.

@@ -154,7 +154,8 @@ class TestSmallRun:
         for name, cell in found[0].items():
             assert cell["method"] == name
             assert cell["test_rows"] == 5000
-            assert 0 < cell["fitted"] <= cell["refit"] + 1e-9
+            # Refit leaves directions out that are dependent up to rounding.
+            assert 0 < cell["fitted"] <= 1.0001 * cell["refit"]
             assert cell["seconds"] > 0
             assert cell["peak_bytes"] > 0
             assert {"date", "commit", "versions", "processor"} <= set(cell["origin"])

@@ -12,6 +12,7 @@ from knoi.arrays.backend import numpy_backend, torch_backend
 from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, NonFiniteError
 from tests.estimators.models import (
+    AS_PUBLISHED,
     every_estimator,
     related_views,
     small,
@@ -91,9 +92,11 @@ def test_held_out_rows_are_uploaded_once(name):
 # The fit that a tensor on the device has must be that of an array, to the bit.
 MODELS = {
     "linear": LinearCCA(2, reg=1e-3),
-    "kernel": KernelCCA(2, reg=1e-3),
-    "chi2": NystromCCA(2, rank=30, kernel="chi2"),
-    "dsgd": DoublyStochasticCCA(2, rank=64, feature_block=32, batch_size=60, epochs=2),
+    "kernel": KernelCCA(2, reg=1e-3, **AS_PUBLISHED),
+    "chi2": NystromCCA(2, rank=30, kernel="chi2", **AS_PUBLISHED),
+    "dsgd": DoublyStochasticCCA(
+        2, rank=64, feature_block=32, batch_size=60, epochs=2, **AS_PUBLISHED
+    ),
     "columns": small_knoi(epochs=2, held_out=0.1),
     "deep": DeepCCA(2, hidden=(8,), batch_size=100, epochs=2, head="linear"),
 }

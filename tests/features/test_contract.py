@@ -15,12 +15,15 @@ from knoi.exceptions import ModelFileError, NonFiniteError
 from knoi.features import (
     Additive,
     ArcCosineFeatures,
+    Chain,
+    ColumnWeights,
     CompactMaclaurin,
     ConcatenatedMap,
     CountSketch,
     FeatureMap,
     Identity,
     KernelColumns,
+    LinearTransform,
     Nystrom,
     ProductMap,
     RandomFourier,
@@ -120,8 +123,17 @@ def sum_of_sums(X):
     return ConcatenatedMap((one, two, Identity(5)), (1, 2, 3))
 
 
+def transformed(X):
+    """Kernel columns in a learned metric."""
+    T = LinearTransform(np.random.default_rng(1).standard_normal((5, 3)), X.mean(axis=0))
+    return Chain(T, KernelColumns(RBF(3.0), T.transform(X[:11])), RBF(3.0))
+
+
 CASES = {
     "identity": fixed(lambda X: Identity(5), 5),
+    "linear-transform": fixed(lambda X: LinearTransform(X[:5, :3].copy(), X.mean(axis=0)), 3),
+    "column-weights": fixed(lambda X: ColumnWeights(np.abs(X[0])), 5),
+    "learned-metric": fixed(transformed, 11),
     "nystrom": fixed(lambda X: Nystrom.fit(X[:11], CUBIC), 11),
     "nystrom-duplicates": fixed(lambda X: Nystrom.fit(np.vstack([X[:8], X[:4]]), RBF(2.0)), 8),
     "kernel-columns": fixed(lambda X: KernelColumns(Laplacian(4.0), X[:11]), 11),

@@ -259,7 +259,7 @@ def test_reproduces_the_kernel_on_its_landmarks(rows, kernel):
     X = np.abs(rows)
     for Z in (X[:20], X):  # with all points it is the kernel
         features = Nystrom.fit(Z, kernel)
-        assert features.columns.landmark_rows is Z
+        assert features.columns.landmarks is Z
         exact = kernel(X, Z)
         found = features.transform(X) @ features.transform(Z).T
         np.testing.assert_allclose(found, exact, atol=1e-7 * np.abs(exact).max())

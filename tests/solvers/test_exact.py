@@ -42,9 +42,14 @@ def test_is_the_largest_that_is_close_to_the_best(rows, backend, n):
     best = max(by_hand.values(), key=lambda one: one.total)
     wanted = max(reg for reg, one in by_hand.items() if one.close_to(best))
     for first in REGS[::3]:
-        reg, reached = choose_reg(covariances(), (X_out, Y_out), L, REGS, first, backend)
-        assert reg == wanted
-        assert reached.total == pytest.approx(by_hand[wanted].total, abs=1e-8)
+        found = choose_reg(covariances(), (X_out, Y_out), L, REGS, first, backend)
+        assert found.reg == wanted
+        assert found.score.total == pytest.approx(by_hand[wanted].total, abs=1e-8)
+        solution = solve_primal(covariances(), L, (wanted, wanted), backend)
+        for name in ("U", "V", "correlations"):
+            np.testing.assert_allclose(
+                np.abs(getattr(found.solution, name)), np.abs(getattr(solution, name)), atol=1e-6
+            )
 
 
 def test_influence_of_a_row_is_what_its_absence_changes():

@@ -77,6 +77,7 @@ def fit(
     quiet: options.Quiet = False,
     rank: options.Rank = None,
     kernel: options.Kernel = None,
+    metric: options.Metric = None,
     width: options.Width = None,
     reg: options.Reg = None,
     approximation: options.Approximation = None,

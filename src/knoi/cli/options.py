@@ -51,12 +51,16 @@ MOST_COMPONENTS = 10
 # Values of `--kernel` that linear CCA ignores.
 _LINEAR = ("linear", ("linear", "linear"))
 
+# Values of `--metric`.
+METRICS = ("auto", "learned", "diagonal", "none")
+
 # Options that set a parameter of the estimator, and the name of that parameter.
 PARAMETERS = {
     "components": "n_components",
     "rank": "rank",
     "kernel": "kernel",
     "width": "width",
+    "metric": "metric",
     "reg": "reg",
     "approximation": "approximation",
     "landmarks": "landmarks",
@@ -176,9 +180,17 @@ def nonnegative(text: str, wanted: str) -> float:
     return number
 
 
-def number_or(name: str) -> Callable[[str], float | str]:
-    """Return the parser of a number >= 0, or of the one name that may replace it."""
-    return lambda text: name if text == name else nonnegative(text, f"a number, or {name}")
+def number_or(*names: str) -> Callable[[str], float | str]:
+    """Return the parser of a number >= 0, or of a name that may replace it."""
+    wanted = f"a number, or {' or '.join(names)}"
+    return lambda text: text if text in names else nonnegative(text, wanted)
+
+
+def metric_kind(text: str) -> str:
+    """Parse a value of `--metric`."""
+    if text not in METRICS:
+        raise _invalid(text, f"one of {', '.join(METRICS)}")
+    return text
 
 
 def count(text: str) -> int:
@@ -312,8 +324,16 @@ _KERNEL = "rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y se
 Kernel = Annotated[Any, _fitting("NAME", _KERNEL, parser=pair_of(str))]
 _RANK = "Features per view: more are more accurate, and slower."
 Rank = Annotated[int | None, _fitting("N", _RANK, min=1)]
-_WIDTH = "Length scale of the kernel: a number or median (the default); X:Y sets one per view."
-Width = Annotated[Any, _fitting("W", _WIDTH, parser=pair_of(number_or("median")))]
+_WIDTH = (
+    "Length scale of the kernel: a number, median, or auto (the default), the multiple of the "
+    "median that does best; X:Y sets one per view."
+)
+Width = Annotated[Any, _fitting("W", _WIDTH, parser=pair_of(number_or("median", "auto")))]
+_METRIC = (
+    "Transform of the columns before the kernel: learned, diagonal, none, or auto (the default), "
+    "which decides on held-out rows; X:Y sets one per view."
+)
+Metric = Annotated[Any, _fitting("KIND", _METRIC, parser=pair_of(metric_kind))]
 _REG = "Regularisation, relative to the variance of a view; X:Y sets one per view."
 Reg = Annotated[Any, _fitting("R", _REG, parser=pair_of(number_or("auto")))]
 _APPROXIMATION = (

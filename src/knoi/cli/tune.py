@@ -80,6 +80,7 @@ def tune(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     kernel: options.Kernel = None,
+    metric: options.Metric = None,
     approximation: options.Approximation = None,
     landmarks: options.Landmarks = None,
     epochs: options.Epochs = None,

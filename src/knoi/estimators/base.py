@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,8 +26,9 @@ from knoi.data.open import opened_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import CheckedView, ViewSource
 from knoi.engine import Engine, Threads, budget_or_default, even_slices, rows_that_fit, worker_count
+from knoi.estimators.metric import KernelSpace, MetricRequest, kernel_space
 from knoi.estimators.plotting import PlotMixin
-from knoi.estimators.setup import check_domain
+from knoi.estimators.setup import check_domain, metric_rows
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
 from knoi.exceptions import InputError, InSampleWarning, MissingExtraError, ModelFileError
 from knoi.features import FeatureMap
@@ -251,6 +252,34 @@ class BaseCCA(
         self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
         self.__dict__.pop("structure_", None)  # of the previous projection
+
+    def _kernel_space(
+        self,
+        pairs: PairSource,
+        seed: int,
+        approximations: Sequence[Any] = (None, None),
+        max_rows: int | None = None,
+    ) -> KernelSpace:
+        """The space that the kernels of an estimator with `kernel`, `width`, `metric` work in."""
+        parameters: Any = self
+        backend = self._backend(pairs.dtype)
+        if max_rows is None:
+            row_bytes = sum(pairs.bytes_on(backend))
+            rank = getattr(self, "rank", pairs.n_rows)
+            max_rows = metric_rows(rank, row_bytes, backend.itemsize, self._budget(backend))
+        x, y = (not isinstance(one, FeatureMap) for one in approximations)
+        with Threads(worker_count(self.n_jobs)) as engine:
+            request = MetricRequest(
+                parameters.metric,
+                parameters.kernel,
+                parameters.width,
+                self.n_components,
+                backend,
+                engine,
+                (x, y),
+                max_rows,
+            )
+            return kernel_space(request, pairs, seed)
 
     def _backend(self, dtype: DType) -> Backend:
         """Where and in which precision a fit to data of this precision computes."""

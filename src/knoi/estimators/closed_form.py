@@ -11,6 +11,7 @@ from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
+from knoi.estimators.metric import select
 from knoi.estimators.setup import (
     MANY_COLUMNS,
     Maps,
@@ -19,13 +20,12 @@ from knoi.estimators.setup import (
     check_given,
     check_n_cols,
     fit_random,
-    kernels_for,
     named,
     rank_for,
 )
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
-from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features.landmarks import Selection
 from knoi.features.registry import is_dense
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 from knoi.solvers.exact import Moments, solve_primal
@@ -285,9 +285,15 @@ class FourierCCA(ClosedFormCCA):
     kernel : str, Kernel or a pair of these, default="rbf"
         With the default `approximation` a stationary kernel: "rbf", "laplacian", "cauchy",
         "matern".
-    width : float, "median" or a pair of these, default="median"
+    width : float, "median", "auto" or a pair of floats, default="auto"
         Length scale of kernels without one; "median" takes the median distance among 4000 rows of
-        each view.
+        each view, "auto" the multiple of it that does best on held-out rows of a sample.
+    metric : {"auto", "learned", "diagonal", "none"}, None or a pair of these, default="auto"
+        A transform of the columns in front of the kernel, learned from the gradients of
+        projections in a few rounds on a sample, if held-out rows of the sample do better with it.
+        "learned": a matrix, whose small directions are cut off. "diagonal": a weight per column,
+        for views of more than 2000 columns. "auto": whichever suits the view. None or
+        "none": the columns as they are, as published.
     approximation : str, FeatureMap, or a pair of these, default="fourier"
         The random features. "fourier": independent frequencies, as published. "random": the best
         ones for the kernel, if there are any, also for sums and products of kernels. For "rbf" and
@@ -334,7 +340,8 @@ class FourierCCA(ClosedFormCCA):
         *,
         rank: int = 2000,
         kernel: Any = "rbf",
-        width: Any = "median",
+        width: Any = "auto",
+        metric: Any = "auto",
         approximation: Any = "fourier",
         paired: bool = False,
         reg: Any = 1e-6,
@@ -347,6 +354,7 @@ class FourierCCA(ClosedFormCCA):
         self.rank = rank
         self.kernel = kernel
         self.width = width
+        self.metric = metric
         self.approximation = approximation
         self.paired = paired
         self.reg = reg
@@ -365,17 +373,22 @@ class FourierCCA(ClosedFormCCA):
                 "Leave it out; 'orthogonal', 'qmc' and 'hadamard' are paired anyway."
             )
         self._check_frequencies(pairs, requested, rank)
-        kernels, samples = kernels_for(self.kernel, self.width, pairs, seed)
+        space = self._kernel_space(pairs, seed, requested)
         maps: list[FeatureMap] = []
-        for view, one, sample, kernel in zip(View, requested, samples, kernels, strict=True):
+        for view, one in zip(View, requested, strict=True):
+            sample, kernel = space.samples[view], space.kernels[view]
             if isinstance(one, FeatureMap):
                 check_given(one, view, pairs.n_cols[view], self.n_components)
                 maps.append(one)
-            elif self.paired:
+                continue
+            if self.paired:
                 with named(view.name):
-                    maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=True))
+                    made: FeatureMap = RandomFourier.fit(
+                        sample, kernel, rank, seed, view, paired=True
+                    )
             else:
-                maps.append(fit_random(one, sample, kernel, rank, seed, view, self.n_components))
+                made = fit_random(one, sample, kernel, rank, seed, view, self.n_components)
+            maps.append(space.features(view, made))
         return maps[0], maps[1]
 
     def _check_frequencies(self, pairs: PairSource, requested: tuple[Any, Any], rank: int) -> None:
@@ -405,7 +418,7 @@ class NystromCCA(ClosedFormCCA):
         exact kernel CCA.
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel.
-    width : float, "median" or a pair of these, default="median"
+    width, metric
         As in `FourierCCA`.
     landmarks : str, default="uniform"
         How landmarks are chosen. All but "uniform" choose among 5 rows per landmark, at least 4000:
@@ -445,7 +458,8 @@ class NystromCCA(ClosedFormCCA):
         *,
         rank: int = 1000,
         kernel: Any = "rbf",
-        width: Any = "median",
+        width: Any = "auto",
+        metric: Any = "auto",
         landmarks: Selection = "uniform",
         reg: Any = 1e-6,
         random_state: Any = None,
@@ -457,6 +471,7 @@ class NystromCCA(ClosedFormCCA):
         self.rank = rank
         self.kernel = kernel
         self.width = width
+        self.metric = metric
         self.landmarks = landmarks
         self.reg = reg
         self.random_state = random_state
@@ -467,15 +482,15 @@ class NystromCCA(ClosedFormCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         rank = min(rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
-        kernels, _ = kernels_for(self.kernel, self.width, pairs, seed)
-        candidates = n_candidates(self.landmarks, rank)
-        maps = []
-        for view, kernel, rows in zip(View, kernels, pairs.sample(candidates, seed), strict=True):
-            # In the precision that features are computed in.
-            sample = rows.astype(pairs.dtype, copy=False)
-            landmarks = select_landmarks(sample, kernel, rank, seed, view, self.landmarks)
-            maps.append(Nystrom.fit(landmarks, kernel))
-        return maps[0], maps[1]
+        space = self._kernel_space(pairs, seed)
+        x, y = (
+            space.features(
+                view,
+                Nystrom.fit(select(space, rank, view, seed, self.landmarks), space.kernels[view]),
+            )
+            for view in View
+        )
+        return x, y
 
 
 def _ranks(maps: Maps) -> tuple[int, int]:

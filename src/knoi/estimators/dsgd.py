@@ -15,11 +15,11 @@ from knoi.estimators.setup import (
     Request,
     Setup,
     Sizes,
+    check_varying,
     held_out_rows,
     make_plan,
     named,
     rank_for,
-    varying_kernels,
 )
 from knoi.estimators.training import StochasticCCA, Training
 from knoi.features import FeatureMap, RandomFourier
@@ -57,7 +57,7 @@ class DoublyStochasticCCA(StochasticCCA):
         Features that a step changes; `rank` or more changes all of them.
     kernel : str, Kernel or a pair of these, default="rbf"
         A stationary kernel: "rbf", "laplacian", "cauchy" or "matern".
-    width : float, "median" or a pair of these, default="median"
+    width, metric
         As in `FourierCCA`.
     paired : bool, default=True
         Use each frequency as a cosine and a sine, instead of a cosine with random phase.
@@ -108,7 +108,8 @@ class DoublyStochasticCCA(StochasticCCA):
         rank: int = 20480,
         feature_block: int = 2048,
         kernel: Any = "rbf",
-        width: Any = "median",
+        width: Any = "auto",
+        metric: Any = "auto",
         paired: bool = True,
         batch_size: int = 1024,
         learning_rate: float = 1.0,
@@ -132,6 +133,7 @@ class DoublyStochasticCCA(StochasticCCA):
         self.feature_block = feature_block
         self.kernel = kernel
         self.width = width
+        self.metric = metric
         self.paired = paired
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -173,6 +175,7 @@ class DoublyStochasticCCA(StochasticCCA):
             extra_directions=0,
             held_out=held_out,
             epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
+            max_time=None if streaming else self.max_time,
             # A step uses one block of features twice: keeping all of them would save little.
             keep_features=self.feature_block >= rank,
             method=type(self).__name__,
@@ -181,12 +184,14 @@ class DoublyStochasticCCA(StochasticCCA):
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         paired = checks.flag("paired", self.paired)
-        kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
+        space = self._kernel_space(pairs, plan.seed, max_rows=plan.metric_rows)
+        check_varying(pairs, space.samples)
         maps = []
-        for view, kernel, sample in zip(View, kernels, samples, strict=True):
+        for view, kernel, sample in zip(View, space.kernels, space.samples, strict=True):
             rank, seed = plan.rank[view], plan.seed
             with named(view.name):
-                maps.append(RandomFourier.fit(sample, kernel, rank, seed, view, paired=paired))
+                features = RandomFourier.fit(sample, kernel, rank, seed, view, paired=paired)
+            maps.append(space.features(view, features))
         return maps[0], maps[1]
 
     def _start(

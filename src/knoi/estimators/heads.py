@@ -193,7 +193,7 @@ class HeadSearch:
         if self.held_out is None:
             return found
         x, y = (dense(all_features(one, own)) for one, own in zip(maps, self.held_out, strict=True))
-        reg, score = choose_reg(
+        tuned = choose_reg(
             moments.covariances(),
             (x, y),
             self.solver.n_components,
@@ -201,7 +201,7 @@ class HeadSearch:
             found.reg,
             moments.backend,
         )
-        return replace(found, reg=reg, score=score)
+        return replace(found, reg=tuned.reg, score=tuned.score)
 
     def _moments(self, maps: Maps, rows: RowPair) -> Moments:
         """The moments of these features of the rows."""

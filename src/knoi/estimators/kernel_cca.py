@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 
 from knoi.arrays.backend import Backend, pick_backend
-from knoi.arrays.random import seed_from
+from knoi.arrays.random import View, seed_from
 from knoi.checks import at_least_zero, count, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, format_bytes
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.setup import kernels_for
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection
@@ -36,13 +35,13 @@ class KernelCCA(BaseCCA):
         Dimensions to project to, L.
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel.
-    width : float, "median" or a pair of these, default="median"
+    width, metric
         As in `FourierCCA`.
     reg : float or pair of floats, default=1e-3
         Regularisation relative to the total variance of the view in feature space:
         r_x = reg * trace(K_x) / N. Without it, kernel CCA correlates any two views perfectly.
     random_state : int, RandomState, Generator or None, default=None
-        Fixes the sample rows of the median trick.
+        Fixes the sample rows of the median trick and of the metric.
     memory_budget, n_jobs, device
         As in `LinearCCA`.
 
@@ -66,7 +65,8 @@ class KernelCCA(BaseCCA):
         n_components: int = 2,
         *,
         kernel: Any = "rbf",
-        width: Any = "median",
+        width: Any = "auto",
+        metric: Any = "auto",
         reg: Any = 1e-3,
         random_state: Any = None,
         memory_budget: Any = None,
@@ -76,6 +76,7 @@ class KernelCCA(BaseCCA):
         self.n_components = n_components
         self.kernel = kernel
         self.width = width
+        self.metric = metric
         self.reg = reg
         self.random_state = random_state
         self.memory_budget = memory_budget
@@ -86,20 +87,22 @@ class KernelCCA(BaseCCA):
         L = count("n_components", self.n_components)
         reg = one_per_view("reg", self.reg, at_least_zero)
         self._check_memory(pairs, backend)
-        kernels, _ = kernels_for(self.kernel, self.width, pairs, seed_from(self.random_state))
+        space = self._kernel_space(pairs, seed_from(self.random_state))
         # N x N algebra is always float64: kernel matrices are very ill-conditioned.
         exact = pick_backend(self.device, "float64")
         # A copy: the model keeps the rows, and the caller may change theirs.
-        rows = pairs.read(0, pairs.n_rows)
+        rows = space.transformed(pairs.read(0, pairs.n_rows))
         views = [exact.asarray(view.astype(np.float64)) for view in rows]
-        Ks = [kernel(X, X) for kernel, X in zip(kernels, views, strict=True)]
+        Ks = [kernel(X, X) for kernel, X in zip(space.kernels, views, strict=True)]
         means = [exact.to_numpy(exact.xp.mean(K, axis=0)) for K in Ks]
         precision = float(np.finfo(np.float64).eps)
         solution = solve_dual(Ks[0], Ks[1], L, reg, precision, exact)
         x, y = (
-            ViewProjection(KernelColumns(kernel, exact.to_numpy(X)), mean, weights)
-            for kernel, X, mean, weights in zip(
-                kernels, views, means, (solution.U, solution.V), strict=True
+            ViewProjection(
+                space.features(view, KernelColumns(kernel, exact.to_numpy(X))), mean, weights
+            )
+            for view, kernel, X, mean, weights in zip(
+                View, space.kernels, views, means, (solution.U, solution.V), strict=True
             )
         )
         return Projection(x, y, solution.correlations)

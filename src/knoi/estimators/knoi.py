@@ -12,6 +12,7 @@ from knoi.arrays.random import Purpose, View, generator, seed_from
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
+from knoi.estimators.metric import fit_columns
 from knoi.estimators.setup import (
     Maps,
     Plan,
@@ -21,11 +22,10 @@ from knoi.estimators.setup import (
     check_approximation,
     check_given,
     check_n_cols,
-    fit_columns,
+    check_varying,
     fit_random,
     make_plan,
     rank_for,
-    varying_kernels,
 )
 from knoi.estimators.training import StochasticCCA, Training
 from knoi.features import FeatureMap, Identity
@@ -98,7 +98,7 @@ class KNOI(StochasticCCA):
     kernel : str, Kernel or a pair of these, default="rbf"
         Any kernel; "linear" with the default `approximation` is linear CCA by stochastic steps
         (with `precondition=None`: NOI, and AppGrad at `time_constant=0`).
-    width : float, "median" or a pair of these, default="median"
+    width, metric
         As in `FourierCCA`.
     approximation : str, FeatureMap, or a pair of these, default="auto"
         "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
@@ -204,7 +204,8 @@ class KNOI(StochasticCCA):
         *,
         rank: int = 4000,
         kernel: Any = "rbf",
-        width: Any = "median",
+        width: Any = "auto",
+        metric: Any = "auto",
         approximation: Any = "auto",
         landmarks: Selection = "uniform",
         precondition: str | None = "auto",
@@ -234,6 +235,7 @@ class KNOI(StochasticCCA):
         self.rank = rank
         self.kernel = kernel
         self.width = width
+        self.metric = metric
         self.approximation = approximation
         self.landmarks = landmarks
         self.precondition = precondition
@@ -305,6 +307,7 @@ class KNOI(StochasticCCA):
             ),
             held_out=0.0 if streaming else checks.fraction("held_out", self.held_out),
             epochs=1 if streaming else checks.optional(checks.count, "epochs", self.epochs),
+            max_time=None if streaming else self.max_time,
             map_bytes=(map_bytes[0], map_bytes[1]),
         )
         return make_plan(request, sizes, seed_from(self.random_state))
@@ -314,20 +317,23 @@ class KNOI(StochasticCCA):
         return checks.one_per_view("approximation", self.approximation, check)
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
-        kernels, samples = varying_kernels(self.kernel, self.width, pairs, plan.seed)
         given = self._approximations()
+        space = self._kernel_space(pairs, plan.seed, given, plan.metric_rows)
+        check_varying(pairs, space.samples)
         maps: list[FeatureMap] = []
-        for view, kernel, name in zip(View, kernels, plan.approximation, strict=True):
+        for view, name in zip(View, plan.approximation, strict=True):
             rank = plan.rank[view]
             if name == "given":
                 maps.append(given[view])
             elif name == "identity":
                 maps.append(Identity(pairs.n_cols[view]))
             elif name == "nystrom":
-                maps.append(fit_columns(pairs, kernel, rank, view, plan.seed, self.landmarks))
+                features = fit_columns(space, rank, view, plan.seed, self.landmarks)
+                maps.append(space.features(view, features))
             else:
-                L = self.n_components
-                maps.append(fit_random(name, samples[view], kernel, rank, plan.seed, view, L))
+                sample, kernel, L = space.samples[view], space.kernels[view], self.n_components
+                random = fit_random(name, sample, kernel, rank, plan.seed, view, L)
+                maps.append(space.features(view, random))
         return maps[0], maps[1]
 
     def _start(

@@ -12,6 +12,8 @@ from knoi.arrays.random import Purpose, derived_seed
 from knoi.checks import is_integer, one_of
 from knoi.data.pairs import PairSource
 from knoi.exceptions import InputError, NotKeptError, require
+from knoi.features import FeatureMap
+from knoi.features.metric import metric_of
 from knoi.metrics import component_correlations, permutation_test
 from knoi.projection import Projection
 
@@ -42,6 +44,7 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
                 "columns": view.features.n_cols,
                 "features": view.features.rank,
                 "kernel": repr(view.features.kernel),
+                "metric": _metric_text(view.features),
             }
             for name, view in (("x", projection.x), ("y", projection.y))
         },
@@ -55,6 +58,16 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
     }
 
 
+def _metric_text(features: FeatureMap) -> str | None:
+    metric = metric_of(features)
+    if metric is None:
+        return None
+    d = features.n_cols
+    if metric.ndim == 1:
+        return f"a weight for each of {d:,} columns"
+    return f"{features.first.rank:,} directions of {d:,} columns"  # type: ignore[attr-defined]
+
+
 def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
     """The facts about a fitted model as (label, text), to print as a table."""
     facts = model_facts(model)
@@ -66,6 +79,8 @@ def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
         text = f"{view['columns']:,} columns → {view['features']:,} features → {L} components"
         lines.append((f"view {name.upper()}", text))
         lines.append((f"kernel {name.upper()}", view["kernel"]))
+        if view["metric"] is not None:
+            lines.append((f"metric {name.upper()}", view["metric"]))
     first = ", ".join(f"{rho:.3f}" for rho in facts["correlations"][:10])
     lines.append(("training correlations", first + (", …" if L > 10 else "")))
     total = f"{facts['total_correlation']:.2f} of {L} (training rows)"
@@ -182,6 +197,51 @@ class PlotMixin:
                 title=f"component {c + 1}: correlation {correlation:.2f}",
             )
         return panels[0] if is_integer(components) else panels
+
+    def plot_column_importance(
+        self,
+        *,
+        images: tuple[Any, Any] | None = None,
+        n_columns: int = 15,
+        ax: Any = None,
+    ) -> Any:
+        """Draw which columns matter, by the learned metric (`column_importance`).
+
+        Parameters
+        ----------
+        images : ((height, width), (height, width)), optional
+            Image shapes of the rows of X and of Y, to draw an image instead of bars; None for a
+            view whose rows are not images.
+        n_columns : int, default=15
+            Bars per view.
+        ax : Axes, or one for each view with a metric, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        array of Axes
+        """
+        plt = self._pyplot("plot_column_importance")
+        x, y = self.column_importance()  # type: ignore[attr-defined]
+        shapes = (None, None) if images is None else images
+        shown = [one for one in zip("XY", (x, y), shapes, strict=True) if one[1] is not None]
+        if not shown:
+            raise NotKeptError(
+                f"{type(self).__name__} has no learned metric: metric=None was set, or held-out "
+                "rows did not gain by one. Fit a kernel method with metric='learned'."
+            )
+        panels = _panels(plt, ax, len(shown))
+        for axes, (view, values, shape) in zip(panels, shown, strict=True):
+            axes.set(title=f"importance of the columns of {view}")
+            if shape is not None:
+                drawn = axes.imshow(values.reshape(shape))
+                axes.set_axis_off()
+                axes.figure.colorbar(drawn, ax=axes)
+                continue
+            names = getattr(self, "feature_names_in_", None) if view == "X" else None
+            top = np.argsort(-values, kind="stable")[:n_columns][::-1]
+            axes.barh([f"column {j}" if names is None else str(names[j]) for j in top], values[top])
+        return panels
 
     def plot_learning_curve(self, *, ax: Any = None, by: str = "samples") -> Any:
         """Draw the total correlation during training, of held-out rows and of minibatches.

@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from knoi.arrays.backend import Array, Backend
-from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, derived_seed, generator
+from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import same_rows
 from knoi.checks import count, is_real, one_per_view
 from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Engine, format_bytes
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
-from knoi.features import FeatureMap, KernelColumns
-from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features import FeatureMap
 from knoi.features.registry import APPROXIMATIONS, approximate, choose, is_dense, numbers_kept
 from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_learned_weights
 from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
@@ -32,6 +31,14 @@ Precondition = Literal["columns", "low_rank"]
 # Rows that the median of distances is taken over, as in the paper.
 WIDTH_SAMPLE = 4000
 CHECK_ROWS = 4096
+# Rows that a metric is learned from: some per feature of the fit, so that it takes a part of its
+# time, within limits; at most so many per second of a time limit. They and their features may take
+# an eighth of the memory budget.
+METRIC_ROWS_PER_FEATURE, MIN_METRIC_ROWS, MAX_METRIC_ROWS = 6, 5000, 25_000
+METRIC_ROWS_PER_SECOND = 300
+METRIC_FEATURES = 1000  # at most, per view
+# Views of more columns get a weight per column instead of a transform.
+METRIC_COLUMNS = 2000
 # Advice where frequencies, one per column and feature, take too much memory.
 MANY_COLUMNS = (
     "Use NystromCCA or KNOI(approximation='nystrom'), whose landmarks stay sparse, hash the "
@@ -79,35 +86,48 @@ def kernels_for(
     all values, all rows are checked first, so that the error names the row.
     """
     kernels = one_per_view("kernel", kernel, lambda _name, one: resolve(one))
-    widths = one_per_view("width", width, _width)
     if any(one.nonnegative for one in kernels):
         for start, stop in pairs.chunks(CHECK_ROWS):
             views = pairs.read(start, stop, near=True)
             for name, one, rows in zip("XY", kernels, views, strict=True):
                 check_domain(name, one, rows, start)
     samples = pairs.sample(WIDTH_SAMPLE, seed)
+    return sized_kernels(kernels, width, samples, seed), samples
+
+
+def sized_kernels(
+    kernels: tuple[Kernel, Kernel], width: Any, samples: RowPair, seed: int, factor: float = 1.0
+) -> tuple[Kernel, Kernel]:
+    """The kernels with their widths; "auto" is `factor` times the median for these rows."""
+    widths = one_per_view("width", width, _width)
     sized = []
     for name, one, own, sample in zip("XY", kernels, widths, samples, strict=True):
         with named(name):
-            sized.append(_with_width(one, own, sample))
+            sized.append(_with_width(one, own, sample, factor))
     x, y = sized
     if any(isinstance(one, SumKernel) and one.learn for one in (x, y)):
         x, y = with_learned_weights((x, y), samples, seed)
-    return (x, y), samples
+    return x, y
 
 
-def varying_kernels(
-    kernel: Any, width: Any, pairs: PairSource, seed: int
-) -> tuple[tuple[Kernel, Kernel], RowPair]:
-    """`kernels_for`, checking that the views vary: rounding would give constant scores variance."""
-    kernels, samples = kernels_for(kernel, width, pairs, seed)
+def metric_rows(
+    rank: int, row_bytes: int, itemsize: int, budget: int, max_time: float | None = None
+) -> int:
+    """Rows to learn a metric from for a fit of this rank; a row of both views has `row_bytes`."""
+    wanted = min(MAX_METRIC_ROWS, max(MIN_METRIC_ROWS, METRIC_ROWS_PER_FEATURE * rank))
+    if max_time is not None:
+        wanted = min(wanted, int(METRIC_ROWS_PER_SECOND * max_time))
+    return min(wanted, budget // 8 // (3 * row_bytes + 2 * METRIC_FEATURES * itemsize))
+
+
+def check_varying(pairs: PairSource, samples: RowPair) -> None:
+    """Check that the views vary: rounding would give constant scores variance."""
     for name, rows in zip("XY", samples, strict=True):
         if same_rows(rows):
             n = "all its" if rows.shape[0] == pairs.n_rows else f"all {rows.shape[0]} sampled"
             raise InputError(
                 f"view {name} does not vary: {n} rows are the same. Check the data of {name}."
             )
-    return kernels, samples
 
 
 def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:
@@ -153,19 +173,6 @@ def fit_random(
     return features
 
 
-def fit_columns(
-    pairs: PairSource, kernel: Kernel, rank: int, view: View, seed: int, landmarks: Selection
-) -> KernelColumns:
-    """Kernel values at `rank` landmarks, in random order: the first ones are a fair sample too."""
-    uniform = landmarks == "uniform"
-    n = rank if uniform else n_candidates(landmarks, rank)
-    Z = pairs.sample(n, seed)[view].astype(pairs.dtype, copy=False)
-    if not uniform:
-        Z = select_landmarks(Z, kernel, rank, seed, view, landmarks)
-    order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
-    return KernelColumns(kernel, Z[order])
-
-
 def _check_rank(features: FeatureMap, view: View, n_components: int) -> None:
     if features.rank < n_components:
         raise InputError(
@@ -174,20 +181,20 @@ def _check_rank(features: FeatureMap, view: View, n_components: int) -> None:
         )
 
 
-def _width(name: str, value: Any) -> float | None:
-    if isinstance(value, str) and value == "median":
-        return None
+def _width(name: str, value: Any) -> float | str:
+    if isinstance(value, str) and value in ("median", "auto"):
+        return value
     if is_real(value) and 0 < value < float("inf"):
         return float(value)
     raise (InputError if is_real(value) else InputTypeError)(
-        f"{name}={value!r}: wanted a positive, finite number, 'median', or a pair of these (one "
-        "for X, one for Y)."
+        f"{name}={value!r}: wanted a positive, finite number, 'median', 'auto', or a pair of these "
+        "(one for X, one for Y)."
     )
 
 
-def _with_width(kernel: Kernel, width: float | None, sample: Any) -> Kernel:
-    if width is None:
-        return with_default_width(kernel, sample)
+def _with_width(kernel: Kernel, width: float | str, sample: Any, factor: float) -> Kernel:
+    if isinstance(width, str):
+        return with_default_width(kernel, sample, factor if width == "auto" else 1.0)
     return kernel.decide_width(lambda _part: width)
 
 
@@ -228,6 +235,7 @@ class Plan:
     directions: int
     keep_features: bool
     window_bytes: int
+    metric_rows: int = 0  # that a metric is learned from
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -258,6 +266,7 @@ class Request:
     map_bytes: tuple[int, int] = (0, 0)  # of feature maps passed by the user
     keep_features: bool = True  # of a minibatch between projection and gradient, if they fit
     method: str = "KNOI"
+    max_time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -351,6 +360,9 @@ def make_plan(request: Request, sizes: Sizes, seed: int) -> Plan:
         directions,
         keep,
         batch + (left_here - (features if keep and not sizes.backend.own_memory else 0)) // 2,
+        metric_rows(
+            max(rank), sum(sizes.working_bytes), sizes.itemsize, sizes.budget, request.max_time
+        ),
     )
 
 
@@ -424,7 +436,10 @@ def _batch_size(request: Request, rank: Any, precondition: Any, n_train: int) ->
 def _map_bytes(request: Request, sizes: Sizes, v: int, approximation: str, rank: int) -> int:
     """Bytes of the feature map of a view."""
     if approximation == "nystrom" and sizes.sparse[v]:
-        return (sizes.working_bytes[v] + 2 * sizes.itemsize) * rank
+        own = sizes.working_bytes[v] + 2 * sizes.itemsize
+        if sizes.n_cols[v] <= METRIC_COLUMNS:  # a learned metric may make them dense
+            own = max(own, sizes.n_cols[v] * sizes.itemsize)
+        return own * rank
     if approximation in APPROXIMATIONS:
         kept = numbers_kept(approximation, request.kernels[v], sizes.n_cols[v], rank)
         return kept * sizes.itemsize

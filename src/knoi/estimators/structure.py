@@ -21,6 +21,7 @@ from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, worker_count
 from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
 from knoi.features.base import PROJECTED_COLUMNS
+from knoi.features.metric import metric_of
 from knoi.metrics.correlation import projection_matrix
 from knoi.metrics.redundancy import JointMoments, Redundancy, Variables, Variates
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
@@ -160,6 +161,42 @@ class StructureMixin:
     def y_cross_loadings_(self) -> NDArray[Any]:
         """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
         return self._structure().loadings(View.Y, View.X)
+
+    @property
+    def x_metric_(self) -> NDArray[Any] | None:
+        """The metric in front of the kernel of X: (dx, dx), (dx,) if diagonal, None without one.
+
+        The kernel works on distances (x - z)' M (x - z), up to the median distance as its unit.
+        """
+        check_is_fitted(self)
+        return metric_of(self.projection_.x.features)
+
+    @property
+    def y_metric_(self) -> NDArray[Any] | None:
+        """The metric in front of the kernel of Y, as `x_metric_`."""
+        check_is_fitted(self)
+        return metric_of(self.projection_.y.features)
+
+    def column_importance(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+        """How much each column of X and of Y matters: its share of the learned metric.
+
+        The entry of the metric for the column times the variance of the column on training rows,
+        divided by the sum over columns. None for a view without a metric.
+
+        Returns
+        -------
+        of_x, of_y : ndarray (d,) or None
+        """
+        found: list[NDArray[Any] | None] = []
+        structure = self._structure()
+        sides = (self.x_metric_, structure.x), (self.y_metric_, structure.y)
+        for metric, columns in sides:
+            if metric is None or columns is None:
+                found.append(None)
+                continue
+            own = (metric if metric.ndim == 1 else np.diag(metric)) * columns.deviation**2
+            found.append(own / max(float(own.sum()), np.finfo(np.float64).tiny))
+        return found[0], found[1]
 
     def redundancy(self, X: Any, Y: Any) -> tuple[Redundancy, Redundancy]:
         """Share of each view's variance that the variates of the other explain, on these pairs.
@@ -304,9 +341,10 @@ def _directions(view: ViewProjection, rows: Array, reg: float) -> int:
     backend = numpy_backend("float64")
     features = view.features.to(backend)
     X = backend.asarray(rows)
-    if features.landmark_rows is not None:
+    if features.kernel_columns is not None:
         # Weights on kernel columns stand for features whose inner products are the kernel itself.
-        G = np.asarray(dense(features.kernel(X, X)))
+        X = features.kernel_rows(X)
+        G = np.asarray(dense(features.kernel_columns.kernel(X, X)))
         G = G - G.mean(axis=0)
         G = G - G.mean(axis=1, keepdims=True)
     else:

@@ -15,6 +15,7 @@ from knoi.features.composite import (
 )
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import CompactMaclaurin, RandomMaclaurin
+from knoi.features.metric import ColumnWeights, LinearTransform
 from knoi.features.network import ReLULayer, TorchNetwork
 from knoi.features.nystrom import KernelColumns, Nystrom
 from knoi.features.sketch import CountSketch, TensorSketch
@@ -26,12 +27,14 @@ __all__ = [
     "Additive",
     "ArcCosineFeatures",
     "Chain",
+    "ColumnWeights",
     "CompactMaclaurin",
     "ConcatenatedMap",
     "CountSketch",
     "FeatureMap",
     "Identity",
     "KernelColumns",
+    "LinearTransform",
     "Nystrom",
     "ProductMap",
     "RandomFourier",

@@ -163,9 +163,13 @@ class FeatureMap(Stored, ABC):
         return False
 
     @property
-    def landmark_rows(self) -> Array | None:
-        """Landmarks Z (M, d) if the features are the kernel values k(x, Z); None for other maps."""
+    def kernel_columns(self) -> Any:
+        """The map to kernel values k(., Z) that has the same features; None if there is none."""
         return None
+
+    def kernel_rows(self, X: Array) -> Array:
+        """Rows of X in the form that `kernel_columns` takes."""
+        return X
 
     @abstractmethod
     def prepare(self, X: Array) -> Array:
@@ -210,6 +214,16 @@ class FeatureMap(Stored, ABC):
             centred = self.block(prepared, columns) - mean[columns]  # (b, columns)
             Z = Z + centred @ weights[columns, :]
         return Z
+
+    def gradient(self, X: Array, C: Array) -> Array:
+        """Sum over features of C[i, m] times the gradient of phi_m at row i of X, as (n, d).
+
+        C is (n, M). With C = W' in every row, the gradient of the projection.
+        """
+        raise InputTypeError(
+            f"features of type {type(self).__name__} have no gradient in closed form. Use kernel "
+            "columns, Nystrom or Fourier features."
+        )
 
     def folded(self, mean: Array, weights: Array) -> tuple["FeatureMap", Array, Array]:
         """A map, mean and weights with the same (phi(x) - mean) W, where that is less work.
@@ -256,6 +270,10 @@ class Identity(FeatureMap):
         if is_sparse(X):
             return X @ weights - mean @ weights
         return super().project(X, mean, weights)
+
+    def gradient(self, X: Array, C: Array) -> Array:
+        """C itself."""
+        return C
 
     def scratch_per_row(self) -> int:
         """None."""

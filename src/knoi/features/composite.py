@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -421,6 +421,19 @@ class Chain(FeatureMap):
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """A block of the second map."""
         return self.second.block(prepared, columns, out)
+
+    @property
+    def kernel_columns(self) -> Any:
+        """Those of the second map."""
+        return self.second.kernel_columns
+
+    def kernel_rows(self, X: Array) -> Array:
+        """Features of the first map."""
+        return self.second.kernel_rows(all_features(self.first, X))
+
+    def gradient(self, X: Array, C: Array) -> Array:
+        """The chain rule."""
+        return self.first.gradient(X, self.second.gradient(all_features(self.first, X), C))
 
     def folded(self, mean: Array, weights: Array) -> tuple[FeatureMap, Array, Array]:
         """The second map in its cheapest form."""

@@ -119,6 +119,13 @@ class RandomFourier(FeatureMap):
             F -= self._turn_of_centre[columns]
         return cosine(F, (2 / self.rank) ** 0.5)
 
+    def gradient(self, X: Array, C: Array) -> Array:
+        """The derivative of a cosine is one a quarter turn further on."""
+        F = product(self.prepare(X), self.turns) + 0.25  # (n, M)
+        if is_sparse(X):
+            F -= self._turn_of_centre
+        return cosine(F, (2 / self.rank) ** 0.5) * C @ self.W.T
+
     @cached_property
     def _turn_of_centre(self) -> Array:
         """W'c over 2 pi, (M,)."""

@@ -23,9 +23,9 @@ class KernelColumns(FeatureMap):
     landmarks: Annotated[Array, ArraySpec(("M", "d"), sparse=True)]  # Z
 
     @property
-    def landmark_rows(self) -> Array | None:
-        """Z."""
-        return self.landmarks
+    def kernel_columns(self) -> "KernelColumns":
+        """Itself."""
+        return self
 
     @cached_property
     def _values(self) -> LandmarkValues:
@@ -38,6 +38,10 @@ class KernelColumns(FeatureMap):
     def block(self, prepared: Array, columns: slice, out: Array | None = None) -> Array:
         """Kernel values at these landmarks."""
         return self._values.block(prepared, columns, out)
+
+    def gradient(self, X: Array, C: Array) -> Array:
+        """That of the kernel."""
+        return self.kernel.gradient(X, self.landmarks, C)
 
     def scratch_per_row(self) -> int:
         """What the kernel takes."""
@@ -88,6 +92,10 @@ class Nystrom(FeatureMap):
         """Whitened kernel values."""
         xp = array_namespace(prepared)
         return xp.matmul(prepared, self.P[:, columns], out=out)
+
+    def gradient(self, X: Array, C: Array) -> Array:
+        """That of the kernel, whitened."""
+        return self.columns.gradient(X, C @ self.P.T)
 
     def folded(self, mean: Array, weights: Array) -> tuple[FeatureMap, Array, Array]:
         """k(x, Z) and P W: the product of the two matrices once, instead of once per row.

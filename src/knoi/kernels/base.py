@@ -62,6 +62,22 @@ class Kernel(ABC):
         """k(x, x) for the rows of X (n, d), as (n,)."""
 
     @property
+    def has_gradient(self) -> bool:
+        """Whether `gradient` is available."""
+        return False
+
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d).
+
+        X (n, d) and Z (m, d) are as in a call, C is (n, m) and dense, and so is the result. Where a
+        kernel is not differentiable, at x = z for some, its gradient counts as 0.
+        """
+        raise InputTypeError(
+            f"the {self.name} kernel has no gradient, which metric='learned' and 'diagonal' need. "
+            "Set metric=None, or use a kernel such as 'rbf', 'matern' or 'polynomial'."
+        )
+
+    @property
     def needs_width(self) -> bool:
         """Whether a width must be chosen before the kernel can be evaluated."""
         return False
@@ -244,15 +260,15 @@ def _names() -> str:
     return ", ".join(repr(name) for name in sorted(KERNELS))
 
 
-def with_default_width(kernel: K, sample: NDArray[Any]) -> K:
+def with_default_width(kernel: K, sample: NDArray[Any], factor: float = 1.0) -> K:
     """A copy of `kernel` with the default width for `sample` (n, d) wherever it has no width yet.
 
     The default is the median distance between rows for kernels that decay with a distance (RBF,
     Laplacian, Cauchy, Matern, Chi2), the root mean square length of the rows for Polynomial. Each
-    part of a sum or product follows its own rule; equal parts share the computation. The paper
-    takes 4000 random rows; time and memory grow with n^2.
+    part of a sum or product follows its own rule; equal parts share the computation. Widths are
+    multiplied by `factor`. The paper takes 4000 random rows; time and memory grow with n^2.
     """
-    return kernel.decide_width(cache(lambda part: part.default_width(sample)))
+    return kernel.decide_width(cache(lambda part: factor * part.default_width(sample)))
 
 
 def median_width(distance: Callable[[Array, Array], Array], sample: NDArray[Any]) -> float:

@@ -1,9 +1,11 @@
 """Sums and products of kernels: `0.5 * RBF(1.0) + RBF(4.0)`, `RBF() * Chi2()`, `several_widths`."""
 
 import dataclasses
+import operator
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -32,6 +34,24 @@ class CompositeKernel(Kernel):
     def diag(self, X: Array) -> Array:
         """k(x, x) for the rows of X (n, d), as (n,)."""
         return _combined(self._weights, (part.diag(X) for part in self.parts))
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether all parts have one."""
+        return all(part.has_gradient for part in self.parts)
+
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d)."""
+        weights = self._weights
+        if weights is not None:
+            parts = zip(self.parts, weights, strict=True)
+            return sum(part.gradient(X, Z, weight * C) for part, weight in parts)
+        values = [part(X, Z) for part in self.parts]
+        G = 0.0
+        for i, part in enumerate(self.parts):
+            others = values[:i] + values[i + 1 :]
+            G = G + part.gradient(X, Z, reduce(operator.mul, others, C))
+        return G
 
     def at_landmarks(self, Z: Array) -> LandmarkValues:
         """Each part by its fast method, if it has one; the others together, by the kernel."""

@@ -233,6 +233,37 @@ def _fold_columns(X: Array, Z: Array, term: Term, *, product: bool) -> Array:
     return D
 
 
+def radial_gradient(X: Array, Z: Array, A: Array, scale: Any) -> Array:
+    """Sum over j of scale A[i, j] (x_i - z_j) for rescaled rows, (n, d), dense.
+
+    The gradient of kernels of the Euclidean distance, where A (n, m) holds their slopes.
+    """
+    xp = array_namespace(A)
+    G = dense(X) * xp.sum(A, axis=1)[:, None]
+    G -= A @ Z
+    G *= scale
+    return G
+
+
+def columnwise_gradient(
+    X: Array, Z: Array, A: Array, slope: Callable[[Array, Any], Array]
+) -> Array:
+    """Sum over j of A[i, j] slope(x_i - z_j, xp) for rows in widths, by entry, (n, d), dense.
+
+    The gradient of products of kernels of one column, A (n, m) being their values.
+    """
+    X, Z = dense(X), dense(Z)
+    xp = array_namespace(A)
+    d, m = int(X.shape[1]), int(Z.shape[0])
+    G = xp.empty((X.shape[0], d), dtype=A.dtype, device=device(A))
+    for rows in row_blocks(A):
+        a = A[rows]
+        for part in even_slices(d, max(1, numbers_at_once(A) // max(1, a.shape[0] * m))):
+            u = X[rows][:, None, part] - Z[None, :, part]  # (rows, m, columns)
+            G[rows, part] = xp.sum(a[:, :, None] * slope(u, xp), axis=1)
+    return G
+
+
 def row_blocks(D: Array) -> list[slice]:
     """Slices of the rows of D (n, m) to work on at a time."""
     n, m = D.shape

@@ -1,5 +1,6 @@
 """Kernels of inner products and angles: linear, polynomial, spherical polynomial, arc-cosine."""
 
+import dataclasses
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,13 +13,30 @@ from numpy.typing import NDArray
 
 from knoi import checks
 from knoi.arrays.backend import Array, in_main_memory
-from knoi.arrays.sparse import empty_rows, inner, is_sparse, ones_per_row, squared_norms, unit_rows
+from knoi.arrays.sparse import (
+    dense,
+    empty_rows,
+    inner,
+    is_sparse,
+    ones_per_row,
+    squared_norms,
+    unit_rows,
+)
 from knoi.exceptions import InputError
 from knoi.kernels.base import Kernel, WidthKernel, register
 from knoi.kernels.distances import centred, rescale, row_blocks, squared_euclidean
 
 
-class DotProductKernel(Kernel):
+class SmoothKernel(Kernel):
+    """A kernel of inner products or angles that has a gradient."""
+
+    @property
+    def has_gradient(self) -> bool:
+        """True."""
+        return True
+
+
+class DotProductKernel(SmoothKernel):
     """A kernel that is a power series of x.z: k = sum_n a_n (x.z / unit^2)^n, all a_n >= 0."""
 
     @property
@@ -41,6 +59,10 @@ class Linear(DotProductKernel):
     def __call__(self, X: Array, Z: Array) -> Array:
         """Evaluate k between the rows of X (n, d) and Z (m, d), as (n, m)."""
         return inner(X, Z)
+
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] z_j, as (n, d)."""
+        return C @ Z
 
     def diag(self, X: Array) -> Array:
         """||x||^2 for the rows of X (n, d), as (n,)."""
@@ -88,6 +110,14 @@ class Polynomial(WidthKernel, DotProductKernel):
         K *= (scale / self.decided_width) ** 2
         K += self.coef0
         return _integer_power(K, self.degree)
+
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d)."""
+        if self.degree == 1:
+            return C @ Z / self.decided_width**2
+        A = dataclasses.replace(self, degree=self.degree - 1)(X, Z)  # (n, m)
+        A *= C
+        return A @ Z * (self.degree / self.decided_width**2)
 
     def diag(self, X: Array) -> Array:
         """(||x||^2 / width^2 + coef0)^degree for the rows of X (n, d), as (n,)."""
@@ -144,7 +174,7 @@ class Polynomial(WidthKernel, DotProductKernel):
 
 @register
 @dataclass(frozen=True)
-class SphericalPolynomial(Kernel):
+class SphericalPolynomial(SmoothKernel):
     """(cos(x, z) + coef0)^degree: `Polynomial` of rows scaled to unit length.
 
     Rows of zeros have no direction; they share an extra one, orthogonal to all others.
@@ -173,6 +203,18 @@ class SphericalPolynomial(Kernel):
         K += self.coef0
         return _integer_power(K, self.degree)
 
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d)."""
+        rows, norms = unit_rows(X)
+        landmarks, _ = unit_rows(Z)
+        A = self.degree * C
+        if self.degree > 1:
+            A *= dataclasses.replace(self, degree=self.degree - 1)(X, Z)
+        U = dense(rows)
+        G = A @ landmarks  # (n, d)
+        G -= array_namespace(U).sum(G * U, axis=1)[:, None] * U  # along the sphere
+        return G / _never_zero(norms)[:, None]
+
     def diag(self, X: Array) -> Array:
         """(1 + coef0)^degree for every row of X (n, d), as (n,)."""
         self._check_overflow(X)
@@ -189,7 +231,7 @@ class SphericalPolynomial(Kernel):
 
 @register
 @dataclass(frozen=True)
-class ArcCosine(Kernel):
+class ArcCosine(SmoothKernel):
     """||x||^n ||z||^n J_n(theta) / pi, theta the angle between x and z (Cho & Saul 2009).
 
     The kernel of an infinitely wide random layer of step functions (order 0), ramps (1) or squared
@@ -231,6 +273,34 @@ class ArcCosine(Kernel):
                 block *= z_norms[None, :]
         return K
 
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d).
+
+        With the unit vectors u and v, |x|^(n-1) |z|^n ((n J_n - Q cos) u + Q v) / pi, where Q is
+        -J_n' / sin.
+        """
+        Ux, x_norms = unit_rows(X)
+        Uz, z_norms = unit_rows(Z)
+        square = squared_euclidean(*centred(Ux, Uz))  # (n, m)
+        xp = array_namespace(square)
+        square = xp.clip(square * 0.25, 0.0, 1.0)  # sin(theta / 2)^2
+        half = xp.sqrt(square)
+        cosine, sine = 1.0 - 2.0 * square, 2.0 * half * xp.sqrt(1.0 - square)
+        supplement = 2.0 * xp.acos(half)  # pi - theta
+        if self.order == 0:
+            Q = xp.where(sine > 0, 1.0 / _never_zero(sine), 0.0)
+            along = -Q * cosine
+        elif self.order == 1:
+            Q, along = supplement, sine
+        else:
+            Q = 4.0 * (sine + supplement * cosine)
+            along = 2.0 * (sine * cosine + supplement)
+        A = C * z_norms[None, :] ** self.order * (z_norms > 0)[None, :]
+        U = dense(Ux)
+        G = (A * Q) @ Uz + xp.sum(A * along, axis=1)[:, None] * U  # (n, d)
+        lengths = _never_zero(x_norms) ** (self.order - 1) * (x_norms > 0)
+        return G * (lengths / math.pi)[:, None]
+
     def diag(self, X: Array) -> Array:
         """||x||^2n J_n(0) / pi for the rows of X (n, d), as (n,)."""
         _, norms = unit_rows(X)
@@ -269,6 +339,12 @@ def to_sphere(X: Array) -> Array:
 def _check_polynomial(kernel: Polynomial | SphericalPolynomial) -> None:
     object.__setattr__(kernel, "degree", checks.count("degree", kernel.degree))
     object.__setattr__(kernel, "coef0", checks.at_least_zero("coef0", kernel.coef0))
+
+
+def _never_zero(values: Array) -> Array:
+    """The values, 1 in the place of 0."""
+    xp = array_namespace(values)
+    return xp.where(values > 0, values, xp.ones_like(values))
 
 
 def _angular(order: int, square: Array, xp: Any) -> Array:

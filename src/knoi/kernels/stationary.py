@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,12 +17,15 @@ from knoi.arrays.sparse import is_sparse, ones_per_row
 from knoi.exceptions import InputError
 from knoi.kernels.base import WidthKernel, median_width, register
 from knoi.kernels.distances import (
+    Float64,
     GaussianValues,
     LandmarkValues,
     SparseGaussianValues,
     cauchy_product,
+    columnwise_gradient,
     euclidean,
     manhattan,
+    radial_gradient,
     rescale,
     row_blocks,
     scale_in_widths,
@@ -48,6 +52,19 @@ class StationaryKernel(WidthKernel):
     def diag(self, X: Array) -> Array:
         """All ones."""
         return ones_per_row(X)
+
+    @property
+    def has_gradient(self) -> bool:
+        """True."""
+        return True
+
+    def gradient(self, X: Array, Z: Array, C: Array) -> Array:
+        """Sum over j of C[i, j] times the gradient of k(x_i, z_j) in x_i, as (n, d)."""
+        Xs, Zs, scale = rescale(X, Z, centre=True)
+        width = self.decided_width
+        G = self._gradient(Xs, Zs, C, scale_in_widths(scale, width, Xs))  # (n, d)
+        G /= width
+        return G
 
     def distance(self, X: Array, Z: Array) -> Array:
         """The distance in which `width` is measured, Euclidean unless the kernel says otherwise."""
@@ -103,6 +120,10 @@ class StationaryKernel(WidthKernel):
     def _values(self, X: Array, Z: Array, scale: float) -> Array:
         """The kernel of rescaled rows, which it may overwrite; `scale` times x - z is in widths."""
 
+    @abstractmethod
+    def _gradient(self, X: Array, Z: Array, C: Array, scale: float) -> Array:
+        """As `gradient`, for the kernel at width 1; rows and `scale` as in `_values`."""
+
     def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
         return rng.standard_normal(shape)
 
@@ -138,6 +159,11 @@ class RBF(StationaryKernel):
         K *= -0.5 * scale**2
         return array_namespace(K).exp(K, out=K)
 
+    def _gradient(self, X: Array, Z: Array, C: Array, scale: float) -> Array:
+        A = self._values(X, Z, scale)  # (n, m)
+        A *= C
+        return radial_gradient(X, Z, A, -scale)
+
 
 @register
 @dataclass(frozen=True)
@@ -163,6 +189,11 @@ class Laplacian(StationaryKernel):
         K = manhattan(X, Z)  # (n, m)
         K *= -scale
         return array_namespace(K).exp(K, out=K)
+
+    def _gradient(self, X: Array, Z: Array, C: Array, scale: float) -> Array:
+        A = self._values(X, Z, scale)  # (n, m)
+        A *= C
+        return columnwise_gradient(X, Z, A, lambda u, xp: -xp.sign(u))
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
         return rng.standard_cauchy(shape)
@@ -191,6 +222,11 @@ class Cauchy(StationaryKernel):
         if Z is not X:
             Z *= scale
         return cauchy_product(X, Z)
+
+    def _gradient(self, X: Array, Z: Array, C: Array, scale: float) -> Array:
+        A = self._values(X, Z, scale)  # (n, m); X and Z are in widths now
+        A *= C
+        return columnwise_gradient(X, Z, A, lambda u, xp: -2.0 * u / (1.0 + u * u))
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
         return rng.laplace(size=shape)
@@ -257,6 +293,20 @@ class Matern(StationaryKernel):
         polynomial *= xp.exp(R, out=R)
         return polynomial
 
+    def _gradient(self, X: Array, Z: Array, C: Array, scale: float) -> Array:
+        # K_nu-1 takes the place of K_nu in the derivative.
+        if self.nu > 1:
+            lower = Matern(1.0, self.nu - 1)
+            A = lower._values(X, Z, scale * math.sqrt(self.nu / lower.nu))  # (n, m)
+            A *= -self.nu / lower.nu
+        else:
+            R = squared_euclidean(X, Z)
+            R = array_namespace(R).sqrt(R, out=R)
+            R *= scale
+            A = _by_profile(_matern_slope, self.nu, R)
+        A *= C
+        return radial_gradient(X, Z, A, scale)
+
     def _divisors(self, rng: np.random.Generator, m: int) -> NDArray[np.float64]:
         return self._divisors_from(rng.chisquare(2 * self.nu, size=m))
 
@@ -272,12 +322,26 @@ def _inside(U: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _matern_by_bessel(nu: float, R: Array) -> Array:
     """Matern of any order at the distances R (n, m), in widths; overwrites R."""
+    return _by_profile(_matern_direct if nu <= 50 else _matern_debye, nu, R)
+
+
+def _by_profile(profile: Callable[[float, Float64], Float64], nu: float, R: Array) -> Array:
+    """A function of the distances R (n, m) that NumPy computes in float64; overwrites R."""
     xp = array_namespace(R)
-    profile = _matern_direct if nu <= 50 else _matern_debye
     for rows in row_blocks(R):
         r = np.asarray(to_device(R[rows], "cpu"), dtype=np.float64)
         R[rows] = xp.asarray(profile(nu, r), dtype=R.dtype, device=device(R))
     return R
+
+
+def _matern_slope(nu: float, r: Float64) -> Float64:
+    """(dk / dr) / r of Matern with nu <= 1; 0 at r = 0, where it is infinite."""
+    a = np.minimum(math.sqrt(2 * nu) * r, 700.0)
+    positive = np.where(a > 0, a, 1.0)
+    factor = -2 * nu * 2 ** (1 - nu) / special.gamma(nu)
+    slope = factor * positive ** (nu - 1) * special.kv(1 - nu, positive)
+    values: Float64 = np.where(a > 0, slope, 0.0)
+    return values
 
 
 def _matern_direct(nu: float, r: NDArray[np.float64]) -> NDArray[np.float64]:

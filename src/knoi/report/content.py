@@ -39,6 +39,8 @@ from knoi.report.page import Page, pack_table, require_report_extra
 
 Fact = tuple[str, str]
 
+# Directions of a learned metric that are shown.
+METRIC_DIRECTIONS = 10
 # In the order they run: each uses only what the earlier ones define.
 _SCRIPTS = ("rows.js", "retrieval.js", "scatter.js", "loadings.js")
 
@@ -126,6 +128,7 @@ def model_report(
         "recall": retrieval["recall"],
         "retrieval": retrieval,
         "loadings": content["loadings"],
+        "metric": content["metric"],
     }
     return Page("model.html", values, data, _SCRIPTS)
 
@@ -181,6 +184,7 @@ def _gather(
         "retrieval": retrieval_data(points),
         "curve": learning_curve_data(model),
         "loadings": [_loadings(model, view, shapes[view], names[view]) for view in View],
+        "metric": _metric(model, shapes, names),
         "in_sample_warning": warning,
     }
 
@@ -196,6 +200,27 @@ def _loadings(
     return {"view": view.name, **loadings_data(loadings, shape, names)}
 
 
+def _metric(
+    model: BaseCCA, shapes: Sequence[Shape | None], names: Sequence[Sequence[str] | None]
+) -> list[dict[str, Any]]:
+    """Importance of columns, then leading directions, of the views with a learned metric."""
+    try:
+        importance = model.column_importance()
+    except NotKeptError:
+        return []
+    found = []
+    for view, own, metric in zip(View, importance, (model.x_metric_, model.y_metric_), strict=True):
+        if own is None or metric is None:
+            continue
+        shown = own[:, None]
+        if metric.ndim == 2:
+            _, vectors = np.linalg.eigh(metric)
+            shown = np.hstack([shown, vectors[:, : -1 - METRIC_DIRECTIONS : -1]])
+        data = loadings_data(shown, shapes[view], names[view])
+        found.append({"view": view.name, "n_shown": shown.shape[1], **data})
+    return found
+
+
 def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     """What was fitted to what, and how well."""
     training, held_out = content["training"], content["held_out"]
@@ -204,7 +229,7 @@ def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     facts.append(("training rows", f"{training.n_available:,}"))
     if held_out is not None:
         facts.append(("held-out rows", f"{held_out.n_available:,}"))
-    shown = ("view X", "kernel X", "view Y", "kernel Y", "training")
+    shown = ("view X", "kernel X", "metric X", "view Y", "kernel Y", "metric Y", "training")
     facts += [(name, round_numbers(text)) for name, text in describe_model(model) if name in shown]
     defaults = dict(_parameters(type(model)()))
     changed = [f"{k}={v}" for k, v in _parameters(model) if v != defaults[k]]

@@ -84,15 +84,16 @@ class Columns:
 
     @classmethod
     def fit(
-        cls, columns: FeatureMap, shift: float, ridge: float, backend: Backend, engine: Engine
+        cls, features: FeatureMap, shift: float, ridge: float, backend: Backend, engine: Engine
     ) -> "Columns":
-        """Fit to a map with `landmark_rows`.
+        """Fit to a map with `kernel_columns`.
 
         `shift` is relative to the trace of K_ZZ, `ridge` to the total variance, as `reg` is.
         """
+        columns = features.kernel_columns
         M = columns.rank
         K = backend.empty((M, M))
-        prepared = columns.prepare(columns.landmark_rows)
+        prepared = columns.prepare(columns.landmarks)
 
         def fill(rows: slice) -> None:
             columns.block(prepared[rows, :], slice(0, M), out=K[rows, :])
@@ -291,10 +292,11 @@ class _Leading:
             # The first columns of a vocabulary may be rare words: take those that vary most.
             columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
             return cls(features, columns, None, r, backend)
-        if features.landmark_rows is None:
+        kernel_columns = features.kernel_columns
+        if kernel_columns is None:
             return cls(features, slice(0, r), None, r, backend)
-        landmarks = backend.to_numpy(features.landmark_rows)[:r]
-        P = Nystrom.fit(landmarks, features.kernel).P
+        landmarks = backend.to_numpy(kernel_columns.landmarks)[:r]
+        P = Nystrom.fit(landmarks, kernel_columns.kernel).P
         return cls(features, slice(0, r), backend.asarray(P), P.shape[1], backend)
 
     def __call__(self, X: Array) -> Array:

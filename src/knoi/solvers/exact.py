@@ -223,6 +223,15 @@ def solve_primal(
     return _ordered(Wx.unwhiten(left), Wy.unwhiten(right), s, backend)
 
 
+@dataclass(frozen=True)
+class TunedSolution:
+    """A regulariser, the solution with it, and the score that this reaches on held-out rows."""
+
+    reg: float
+    solution: Solution
+    score: "HeldOutScore"
+
+
 def choose_reg(
     moments: Covariances,
     held_out: tuple[Array, Array],  # features (n, Mx) and (n, My)
@@ -230,8 +239,8 @@ def choose_reg(
     regs: Sequence[float],  # increasing
     first: float,
     backend: Backend,
-) -> tuple[float, "HeldOutScore"]:
-    """The regulariser for held-out rows, and the score it reaches there.
+) -> TunedSolution:
+    """The solution with the regulariser for held-out rows.
 
     `regs` are tried upwards from `first`, then downwards, until the correlation falls by more than
     a standard error. The largest that is not worse than the best by more than that is chosen: few
@@ -253,23 +262,23 @@ def choose_reg(
     _check_rank(L, [int(values.shape[0]) for values in spectra])
     between = bases[0].T @ moments.Sxy @ bases[1]
 
-    def score(reg: float) -> HeldOutScore:
+    def solved(reg: float) -> TunedSolution:
         wx, wy = (1 / xp.sqrt(values + reg * xp.sum(values)) for values in spectra)
-        T = wx[:, None] * between * wy[None, :]
-        left, _, right = top_svd(T, L, backend)
-        Zx, Zy = (scores[0] * wx) @ left, (scores[1] * wy) @ right
-        return HeldOutScore.of(backend.to_numpy(Zx), backend.to_numpy(Zy))
+        left, s, right = top_svd(wx[:, None] * between * wy[None, :], L, backend)
+        U, V = wx[:, None] * left, wy[:, None] * right
+        Zx, Zy = (backend.to_numpy(score @ W) for score, W in zip(scores, (U, V), strict=True))
+        whole = _ordered(bases[0] @ U, bases[1] @ V, s, backend)
+        return TunedSolution(reg, whole, HeldOutScore.of(Zx, Zy))
 
-    best, at = score(first), regs.index(first)
-    tried = {first: best}
+    best, at = solved(first), regs.index(first)
+    tried = [best]
     for further in (regs[at + 1 :], regs[:at][::-1]):
         for reg in further:
-            tried[reg] = score(reg)
-            if not tried[reg].close_to(best):
+            tried.append(solved(reg))
+            if not tried[-1].score.close_to(best.score):
                 break
-            best = max(best, tried[reg], key=lambda one: one.total)
-    chosen = max(reg for reg, one in tried.items() if one.close_to(best))
-    return chosen, tried[chosen]
+            best = max(best, tried[-1], key=lambda one: one.score.total)
+    return max((one for one in tried if one.score.close_to(best.score)), key=lambda one: one.reg)
 
 
 def solve_dual(
@@ -348,10 +357,10 @@ class HeldOutScore:
         influence = products - r * (P * P + Q * Q) / 2  # of a correlation: (n, k), mean 0
         return cls(float(r.sum()), influence.sum(axis=1))
 
-    def close_to(self, best: "HeldOutScore") -> bool:
-        """Whether this score is not below `best` by more than a standard error."""
+    def close_to(self, best: "HeldOutScore", errors: float = 1.0) -> bool:
+        """Whether this score is not below `best` by more than so many standard errors."""
         error = np.std(self.influence - best.influence) / np.sqrt(len(self.influence))
-        return bool(self.total >= best.total - error)
+        return bool(self.total >= best.total - errors * error)
 
 
 def _standardised(Z: NDArray[Any]) -> NDArray[Any]:

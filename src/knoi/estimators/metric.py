@@ -1,0 +1,351 @@
+"""The space that kernels work in: a metric learned for each view, and widths, before the fit.
+
+A few cheap rounds on a sample: kernel CCA with few landmarks, the gradients of its projections, a
+linear transform of the columns from these, and again. Held-out rows of the sample decide which
+round is taken, and whether any is better than the columns as they are.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knoi.arrays.backend import Array, Backend
+from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, derived_seed, generator
+from knoi.arrays.sparse import dense
+from knoi.checks import one_of, one_per_view
+from knoi.data.pairs import PairSource, RowPair
+from knoi.engine import Engine, even_slices
+from knoi.estimators.setup import (
+    METRIC_COLUMNS,
+    METRIC_FEATURES,
+    check_varying,
+    kernels_for,
+    sized_kernels,
+)
+from knoi.exceptions import InputError
+from knoi.features import FeatureMap, KernelColumns, Nystrom
+from knoi.features.composite import Chain, all_features
+from knoi.features.landmarks import Selection, n_candidates, select_landmarks
+from knoi.features.metric import ColumnWeights, LinearTransform, gradient_products
+from knoi.kernels import RBF, Kernel, Linear, resolve
+from knoi.projection import PIECE_ROWS
+from knoi.solvers.exact import Moments, TunedSolution, choose_reg
+
+logger = logging.getLogger("knoi")
+
+METRICS = ("auto", "learned", "diagonal", "none")
+# Landmarks of a round: some, and one more for so many rows.
+LANDMARKS, ROWS_PER_LANDMARK = 200, 25
+# A fifth of the rows, in so many runs of neighbours, is held out.
+HELD_OUT_RUNS = 20
+# Fewer rows are not worth a round.
+MIN_ROWS = 100
+MAX_ROUNDS = 5
+# Rounds go on while they raise the total correlation by this fraction.
+MIN_GAIN = 0.003
+# What is learned is used if it is better by so many standard errors: it is the best of many trials.
+STANDARD_ERRORS = 2.0
+# Rows that gradients are taken at, several sums of them per row if these are few.
+GRADIENT_ROWS = 5000
+# The part of the mean squared distance between rows that directions left out may have.
+CUT = 1e-3
+# Rows that the median distance is taken over in a round.
+MEDIAN_ROWS = 1000
+# Widths that are tried, as multiples of the median distance, from 1 on.
+FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4)
+REGS = tuple(10.0**k for k in range(-8, 1))
+FIRST_REG = 1e-5
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """What kernels of both views are fitted on: rows, transformed where a metric was learned."""
+
+    pairs: PairSource
+    kernels: tuple[Kernel, Kernel]
+    samples: RowPair  # transformed rows, for maps that need some
+    transforms: tuple[FeatureMap | None, FeatureMap | None] = (None, None)
+
+    def transformed(self, rows: RowPair) -> RowPair:
+        """Rows of both views in this space."""
+        x, y = (_transformed(*one) for one in zip(rows, self.transforms, strict=True))
+        return x, y
+
+    def sample(self, n: int, seed: int) -> RowPair:
+        """`n` random rows of both views, transformed, in the precision of computations."""
+        x, y = self.transformed(self.pairs.sample(n, seed))
+        return x.astype(self.pairs.dtype, copy=False), y.astype(self.pairs.dtype, copy=False)
+
+    def features(self, view: int, features: FeatureMap) -> FeatureMap:
+        """A map of transformed rows as a map of the rows of the view."""
+        transform = self.transforms[view]
+        return features if transform is None else Chain(transform, features, features.kernel)
+
+
+def fit_columns(
+    space: KernelSpace, rank: int, view: View, seed: int, landmarks: Selection
+) -> KernelColumns:
+    """Kernel values at `rank` landmarks, in random order: the first ones are a fair sample too."""
+    if landmarks == "uniform":
+        Z = space.sample(rank, seed)[view]
+    else:
+        Z = select(space, rank, view, seed, landmarks)
+    order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
+    return KernelColumns(space.kernels[view], Z[order])
+
+
+def select(space: KernelSpace, rank: int, view: View, seed: int, landmarks: Selection) -> Array:
+    """Landmarks of a view, transformed."""
+    rows = space.sample(n_candidates(landmarks, rank), seed)[view]
+    return select_landmarks(rows, space.kernels[view], rank, seed, view, landmarks)
+
+
+@dataclass(frozen=True)
+class MetricRequest:
+    """The parameters of an estimator that a metric depends on."""
+
+    metric: Any
+    kernel: Any
+    width: Any
+    n_components: int
+    backend: Backend
+    engine: Engine
+    learnable: tuple[bool, bool]  # False for a view with a map of the user's
+    max_rows: int
+
+    @property
+    def kernels(self) -> tuple[Kernel, Kernel]:
+        """The kernels, some without a width."""
+        return one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
+
+    @property
+    def tunes_width(self) -> bool:
+        """Whether the width of a view is to be tuned."""
+        widths = one_per_view("width", self.width, lambda _name, one: one)
+        pairs = zip(widths, self.kernels, strict=True)
+        return any(width == "auto" and kernel.needs_width for width, kernel in pairs)
+
+
+def kernel_space(request: MetricRequest, pairs: PairSource, seed: int) -> KernelSpace:
+    """Kernels with their widths, in the metric that was learned if that does better."""
+    kinds = metric_kinds(request, pairs)
+    kernels, samples = kernels_for(request.kernel, request.width, pairs, seed)
+    plain = KernelSpace(pairs, kernels, samples)
+    few = min(pairs.n_rows, request.max_rows) < MIN_ROWS
+    if few or not (any(kinds) or request.tunes_width):
+        return plain
+    check_varying(pairs, samples)
+    found = Learner(request, kinds, pairs, seed).best()
+    if found is None:
+        return plain
+    rows = replace(plain, transforms=found.transforms).transformed(samples)
+    kernels = sized_kernels(request.kernels, request.width, rows, seed, found.factor)
+    return KernelSpace(pairs, kernels, rows, found.transforms)
+
+
+def metric_kinds(request: MetricRequest, pairs: PairSource) -> tuple[str | None, str | None]:
+    """What is learned for each view: "learned", "diagonal" or None."""
+    wanted = one_per_view("metric", request.metric, _metric)
+    kinds = []
+    for view, metric, kernel in zip(View, wanted, request.kernels, strict=True):
+        wide = pairs.n_cols[view] > METRIC_COLUMNS
+        can = kernel.has_gradient and not isinstance(kernel, Linear) and request.learnable[view]
+        if metric == "auto":
+            metric = ("diagonal" if wide else "learned") if can and pairs.n_cols[view] > 1 else None
+        elif metric is not None and not can:
+            raise InputError(
+                f"metric={metric!r} with the {kernel.name} kernel of {view.name}: a metric is "
+                "learned from gradients, for kernels that have one and are not linear, and not "
+                "where a fitted feature map was passed. Set metric=None or 'auto'."
+            )
+        elif metric == "learned" and wide:
+            raise InputError(
+                f"metric='learned' with {pairs.n_cols[view]} columns of {view.name}: a transform "
+                f"is learned for at most {METRIC_COLUMNS}. Set metric='diagonal', which learns a "
+                "weight for each column and keeps sparse rows sparse."
+            )
+        kinds.append(metric)
+    return kinds[0], kinds[1]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A metric and a width that were tried: what kernel CCA found with them."""
+
+    transforms: tuple[FeatureMap | None, FeatureMap | None]
+    factor: float  # of the median distance
+    maps: tuple[FeatureMap, FeatureMap]  # of the rows as they are, on the backend
+    found: TunedSolution
+
+    @property
+    def total(self) -> float:
+        """Total correlation of the held-out rows."""
+        return self.found.score.total
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The rounds on a sample of the rows."""
+
+    request: MetricRequest
+    kinds: tuple[str | None, str | None]
+    pairs: PairSource
+    seed: int
+
+    def best(self) -> Trial | None:
+        """The trial that does best on held-out rows; None if that is not clearly better."""
+        plain = best = self._tried((None, None), 1.0)
+        if any(self.kinds):
+            for _ in range(MAX_ROUNDS):
+                trial = self._tried(self._from_gradients(best), best.factor)
+                gain = trial.total - best.total
+                best = max(best, trial, key=lambda one: one.total)
+                if gain < MIN_GAIN * best.total:
+                    break
+        if self.request.tunes_width:
+            best = self._best_width(best)
+        clearly = not plain.found.score.close_to(best.found.score, STANDARD_ERRORS)
+        chosen = best if clearly else None
+        if chosen is None:
+            logger.info("metric: none, by held-out pairs.")
+        else:
+            dims = [None if t is None else t.rank for t in best.transforms]
+            logger.info(
+                "metric: held-out correlation %.2f instead of %.2f; columns %s of %s, %g x median.",
+                *(best.total, plain.total, dims, self.pairs.n_cols, best.factor),
+            )
+        return chosen
+
+    @cached_property
+    def _rows(self) -> tuple[RowPair, RowPair]:
+        """Rows to fit on and to evaluate on."""
+        x, y = self.pairs.sample(self.request.max_rows, derived_seed(self.seed, Purpose.METRIC))
+        n = int(x.shape[0])
+        held_out = np.arange(n) * 5 * HELD_OUT_RUNS // n % 5 == 4
+        dtype = self.pairs.dtype
+        fitted, rest = (
+            (x[part].astype(dtype), y[part].astype(dtype)) for part in (~held_out, held_out)
+        )
+        return fitted, rest
+
+    def _tried(self, transforms: tuple[Any, Any], factor: float) -> Trial:
+        """Kernel CCA with these transforms and this width."""
+        request, (fitted, held_out) = self.request, self._rows
+        backend, n = request.backend, int(fitted[0].shape[0])
+        landmarks = min(METRIC_FEATURES, LANDMARKS + n // ROWS_PER_LANDMARK, n)
+        chosen = self._some(n, max(landmarks, MEDIAN_ROWS))
+        rows = [
+            _transformed(view[chosen], transform)
+            for view, transform in zip(fitted, transforms, strict=True)
+        ]
+        sample = rows[0], rows[1]
+        kernels = sized_kernels(request.kernels, request.width, sample, self.seed, factor)
+        maps = []
+        for view, kernel, transform in zip(rows, kernels, transforms, strict=True):
+            features: FeatureMap = Nystrom.fit(view[:landmarks], kernel)
+            features = features if transform is None else Chain(transform, features, kernel)
+            maps.append(features.to(backend))
+        moments = Moments((maps[0].rank, maps[1].rank), backend)
+        for part in even_slices(n, 8 * PIECE_ROWS):
+            Phi, Psi = (
+                self._features(one, view[part]) for one, view in zip(maps, fitted, strict=True)
+            )
+            moments.update(Phi, Psi)
+        held = [self._features(one, view) for one, view in zip(maps, held_out, strict=True)]
+        L = min(request.n_components, maps[0].rank, maps[1].rank)
+        found = choose_reg(moments.covariances(), (held[0], held[1]), L, REGS, FIRST_REG, backend)
+        return Trial(transforms, factor, (maps[0], maps[1]), found)
+
+    def _features(self, features: FeatureMap, rows: Array) -> Array:
+        """All features of the rows."""
+        backend = self.request.backend
+        out = backend.empty((int(rows.shape[0]), features.rank))
+
+        def fill(part: slice) -> None:
+            prepared = features.prepare(backend.asarray(rows[part]))
+            features.block(prepared, slice(0, features.rank), out=out[part, :])
+
+        self.request.engine.map(fill, even_slices(int(rows.shape[0]), PIECE_ROWS))
+        return out
+
+    def _some(self, n: int, count: int) -> NDArray[np.int64]:
+        """At most `count` of n rows, in random order."""
+        return generator(self.seed, Purpose.METRIC).permutation(n)[:count]
+
+    def _from_gradients(self, trial: Trial) -> tuple[FeatureMap | None, FeatureMap | None]:
+        """The metric J' J of the projections of a trial, as a transform of each view."""
+        weights = (trial.found.solution.U, trial.found.solution.V)
+        made: list[FeatureMap | None] = []
+        for view, kind, rows in zip(View, self.kinds, self._rows[0], strict=True):
+            if kind is None:
+                made.append(None)
+                continue
+            n = int(rows.shape[0])
+            some = rows[self._some(n, GRADIENT_ROWS)]
+            G = gradient_products(
+                trial.maps[view],
+                weights[view],
+                some,
+                draws=-(-GRADIENT_ROWS // n),
+                seed=self.seed,
+                view=view,
+                diagonal=kind == "diagonal",
+                backend=self.request.backend,
+                engine=self.request.engine,
+            )
+            made.append(transform_for(G, some[:MEDIAN_ROWS]))
+        return made[0], made[1]
+
+    def _best_width(self, trial: Trial) -> Trial:
+        """The trial with smaller or larger widths, as long as the correlation rises."""
+        best, at = trial, FACTORS.index(trial.factor)
+        for further in (FACTORS[:at][::-1], FACTORS[at + 1 :]):
+            for factor in further:
+                other = self._tried(trial.transforms, factor)
+                if other.total <= best.total:
+                    break
+                best = other
+            if best is not trial:
+                break
+        return best
+
+
+def transform_for(G: Any, rows: Array) -> FeatureMap | None:
+    """The transform T with T T' = G up to a factor, which keeps the median distance of the rows.
+
+    G is (d, d), or its diagonal. Directions with next to no part in distances are left out. None if
+    G is zero.
+    """
+    if not np.isfinite(G).all() or not G.any():
+        return None
+    kind = rows.dtype
+    if G.ndim == 1:
+        weights = ColumnWeights(np.sqrt(G / G.max()).astype(kind))
+        return ColumnWeights((weights.w * _rescaling(rows, weights)).astype(kind))
+    values, vectors = np.linalg.eigh(G)
+    values, vectors = np.maximum(values[::-1], 0.0) / values[-1], vectors[:, ::-1]
+    rows = dense(rows)
+    centre = rows.mean(axis=0, dtype=np.float64)
+    parts = values * np.mean(np.square((rows - centre) @ vectors), axis=0)
+    kept = max(1, int(np.searchsorted(np.cumsum(parts), (1 - CUT) * parts.sum())) + 1)
+    T = vectors[:, :kept] * np.sqrt(values[:kept])
+    made = LinearTransform(T.astype(kind), centre.astype(kind))
+    return LinearTransform((T * _rescaling(rows, made)).astype(kind), centre.astype(kind))
+
+
+def _rescaling(rows: Array, transform: FeatureMap) -> float:
+    """The median distance of rows over that of transformed rows."""
+    return RBF().default_width(rows) / RBF().default_width(_transformed(rows, transform))
+
+
+def _transformed(rows: Array, transform: FeatureMap | None) -> Array:
+    return rows if transform is None else all_features(transform, rows)
+
+
+def _metric(name: str, value: Any) -> str | None:
+    chosen = one_of(name, value, (*METRICS, None))
+    return None if chosen == "none" else chosen
