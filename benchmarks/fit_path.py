@@ -97,15 +97,28 @@ def paths(**parameters: Any) -> dict[str, Calls]:
         for file, columns in zip(files, (12, 10), strict=True):
             noise = rng.standard_normal((len(shared), columns), dtype=np.float32)
             np.save(file, shared @ rng.standard_normal((3, columns), dtype=np.float32) + noise)
-        model = knoi.KNOI(2, rank=200, epochs=2, memory_budget="1GiB", random_state=0, **parameters)
+        # The paper's kernels first; then what learning a metric adds.
+        model = knoi.KNOI(
+            2,
+            rank=200,
+            epochs=2,
+            metric=None,
+            width="median",
+            memory_budget="1GiB",
+            random_state=0,
+            **parameters,
+        )
         with recording() as fit:
             model.fit(*map(str, files))
         with recording() as transform:
             model.transform(*map(str, files))
+        with recording() as learned:
+            model.set_params(metric="learned", width="auto").fit(*map(str, files))
     stages = {
         "fit, until it has the projection": fit.path(after_projection=False),
         "fit, after that": fit.path(after_projection=True),
         "transform": transform.path(after_projection=False),
+        "fit with a learned metric": learned.path(after_projection=False),
     }
     known: set[str] = set()
     for stage, calls in stages.items():

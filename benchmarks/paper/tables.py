@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.paper import deep, dsgd_tuning, lopez_paz, variants
+from benchmarks.paper import deep, dsgd_tuning, lopez_paz, metric, variants
 from benchmarks.paper import deep_peers as peers
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PAPER, by_minutes, measured, subsets
@@ -428,7 +428,58 @@ def _seeds(runs: list[Cell]) -> str:
     return "; ".join(texts) or NO_VALUE
 
 
+# A learned metric.
+
+
+def metric_data_sets(results: Path) -> str:
+    """Kernel CCA with and without a learned metric: means of the seeds, fitted / refit."""
+    cells = {k: c for k, c in cells_of(results, metric.NAME).items() if "rows=" not in k}
+    cases = [(f"{name}, {method}", name, method) for name in DATA_SETS for method in metric.METHODS]
+    return _with_and_without(
+        cells,
+        [(case, [name, f"`{method}`"]) for case, name, method in cases],
+        ("data", "estimator"),
+    )
+
+
+def metric_sizes(results: Path) -> str:
+    """The same for NystromCCA on few rows."""
+    cells = cells_of(results, metric.NAME)
+    cases = [
+        (f"{name} rows={rows}", [name, f"{rows:,}"]) for name in DATA_SETS for rows in metric.SIZES
+    ]
+    return _with_and_without(cells, cases, ("data", "pairs"))
+
+
+def _with_and_without(
+    cells: dict[str, Cell], cases: list[tuple[str, list[str]]], columns: tuple[str, ...]
+) -> str:
+    rows, used = [], {}
+    for case, first in cases:
+        runs = {
+            kind: {k: c for k, c in cells.items() if k.startswith(f"{case}, {kind}, seed ")}
+            for kind in metric.KINDS
+        }
+        if not all(runs.values()):
+            continue
+        texts, seconds = [], []
+        for found in runs.values():
+            used |= found
+            values = list(found.values())
+            average = {key: mean(cell[key] for cell in values) for key in ("fitted", "refit")}
+            texts.append(_both_measures(average))
+            seconds.append(f"{mean(cell['seconds'] for cell in values):.1f}")
+        learned = list(runs["with"].values())
+        kept = sorted({"/".join(map(str, cell["columns"])) for cell in learned})
+        seeds = str(len(learned))
+        rows.append([*first, *texts, *seconds, ", ".join(kept), seeds])
+    heads = (*columns, "without", "with", "s, without", "s, with", "columns kept, X/Y", "seeds")
+    return _measured(heads, rows, used, "benchmarks.paper.metric")
+
+
 TABLES = {
+    "metric_data_sets": metric_data_sets,
+    "metric_sizes": metric_sizes,
     "mnist8m_headline": mnist8m_headline,
     "mnist8m": mnist8m,
     "mnist8m_subsets": mnist8m_subsets,

@@ -58,12 +58,13 @@ def test_labels_of_a_picture_stay_apart():
 
 
 def test_the_path_of_a_fit_is_recorded():
-    fitted, *_ = fit_path.paths(n_jobs=1).values()
+    fitted, *_, learned = fit_path.paths(n_jobs=1).values()
     (first, *_), functions = zip(*fitted.items(), strict=True)
     assert first.startswith("estimators/")
     assert functions[0][0].endswith(".fit")
     assert {"solvers/loop", "solvers/noi", "data/open"} <= set(fitted)
-    assert len(fitted) <= 25  # a reader follows it
+    assert len(fitted) <= 26  # a reader follows it
+    assert set(learned) == {"features/metric", "features/composite"}
 
 
 def test_every_module_says_its_role():

@@ -175,3 +175,8 @@ def test_schedule():
     assert Schedule(None)(10**6) == 1.0
     timed = Schedule(10, 10.0, now=lambda: next(clock))
     assert [timed(step) for step in (0, 2, 3, 4)] == pytest.approx([1, 0.5, 0.1, LAST_RATE])
+
+
+def test_a_schedule_without_time_ends_at_once():
+    """A head may take the whole time limit on a slow machine."""
+    assert Schedule(100, 0.0)(0) == LAST_RATE

@@ -11,7 +11,6 @@ from knoi.checks import at_least_zero, count, flag, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
-from knoi.estimators.metric import select
 from knoi.estimators.setup import (
     MANY_COLUMNS,
     Maps,
@@ -25,7 +24,7 @@ from knoi.estimators.setup import (
 )
 from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
-from knoi.features.landmarks import Selection
+from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.registry import is_dense
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
 from knoi.solvers.exact import Moments, solve_primal
@@ -483,14 +482,12 @@ class NystromCCA(ClosedFormCCA):
         rank = min(rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
         space = self._kernel_space(pairs, seed)
-        x, y = (
-            space.features(
-                view,
-                Nystrom.fit(select(space, rank, view, seed, self.landmarks), space.kernels[view]),
-            )
-            for view in View
-        )
-        return x, y
+        rows = space.sample(n_candidates(self.landmarks, rank), seed)
+        maps = []
+        for view, kernel, sample in zip(View, space.kernels, rows, strict=True):
+            Z = select_landmarks(sample, kernel, rank, seed, view, self.landmarks)
+            maps.append(space.features(view, Nystrom.fit(Z, kernel)))
+        return maps[0], maps[1]
 
 
 def _ranks(maps: Maps) -> tuple[int, int]:

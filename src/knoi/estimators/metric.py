@@ -39,7 +39,7 @@ logger = logging.getLogger("knoi")
 
 METRICS = ("auto", "learned", "diagonal", "none")
 # Landmarks of a round: some, and one more for so many rows.
-LANDMARKS, ROWS_PER_LANDMARK = 200, 25
+LANDMARKS, ROWS_PER_LANDMARK = 150, 40
 # A fifth of the rows, in so many runs of neighbours, is held out.
 HELD_OUT_RUNS = 20
 # Fewer rows are not worth a round.
@@ -49,8 +49,9 @@ MAX_ROUNDS = 5
 MIN_GAIN = 0.003
 # What is learned is used if it is better by so many standard errors: it is the best of many trials.
 STANDARD_ERRORS = 2.0
-# Rows that gradients are taken at, several sums of them per row if these are few.
-GRADIENT_ROWS = 5000
+# Rows that gradients are taken at, several sums of them per row if these are few; fewer rows if they
+# have so many columns that their gradients would be more numbers than this.
+GRADIENT_ROWS, GRADIENT_NUMBERS = 5000, 2**28
 # The part of the mean squared distance between rows that directions left out may have.
 CUT = 1e-3
 # Rows that the median distance is taken over in a round.
@@ -90,18 +91,11 @@ def fit_columns(
     space: KernelSpace, rank: int, view: View, seed: int, landmarks: Selection
 ) -> KernelColumns:
     """Kernel values at `rank` landmarks, in random order: the first ones are a fair sample too."""
-    if landmarks == "uniform":
-        Z = space.sample(rank, seed)[view]
-    else:
-        Z = select(space, rank, view, seed, landmarks)
+    Z = space.sample(n_candidates(landmarks, rank), seed)[view]
+    if landmarks != "uniform":
+        Z = select_landmarks(Z, space.kernels[view], rank, seed, view, landmarks)
     order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
     return KernelColumns(space.kernels[view], Z[order])
-
-
-def select(space: KernelSpace, rank: int, view: View, seed: int, landmarks: Selection) -> Array:
-    """Landmarks of a view, transformed."""
-    rows = space.sample(n_candidates(landmarks, rank), seed)[view]
-    return select_landmarks(rows, space.kernels[view], rank, seed, view, landmarks)
 
 
 @dataclass(frozen=True)
@@ -285,12 +279,13 @@ class Learner:
                 made.append(None)
                 continue
             n = int(rows.shape[0])
-            some = rows[self._some(n, GRADIENT_ROWS)]
+            most = max(1, min(GRADIENT_ROWS, GRADIENT_NUMBERS // int(rows.shape[1])))
+            some = rows[self._some(n, most)]
             G = gradient_products(
                 trial.maps[view],
                 weights[view],
                 some,
-                draws=-(-GRADIENT_ROWS // n),
+                draws=-(-most // n),
                 seed=self.seed,
                 view=view,
                 diagonal=kind == "diagonal",

@@ -267,7 +267,8 @@ class Schedule:
         """The factor of the rate for step number `step`, counted from 0."""
         done = 0.0 if self.last_step is None else step / self.last_step
         if self.max_time is not None:
-            done = max(done, (self.now() - self._began) / self.max_time)
+            passed = self.now() - self._began
+            done = max(done, passed / self.max_time) if self.max_time else 1.0
         return max(LAST_RATE, 1 - done)
 
 
