@@ -49,8 +49,8 @@ MAX_ROUNDS = 5
 MIN_GAIN = 0.003
 # What is learned is used if it is better by so many standard errors: it is the best of many trials.
 STANDARD_ERRORS = 2.0
-# Rows that gradients are taken at, several sums of them per row if these are few; fewer rows if they
-# have so many columns that their gradients would be more numbers than this.
+# Rows that gradients are taken at, several sums of them per row if these are few. Fewer if rows
+# have so many columns that the gradients would be more numbers than this.
 GRADIENT_ROWS, GRADIENT_NUMBERS = 5000, 2**28
 # The part of the mean squared distance between rows that directions left out may have.
 CUT = 1e-3
