@@ -91,8 +91,9 @@ def fit_columns(
     space: KernelSpace, rank: int, view: View, seed: int, landmarks: Selection
 ) -> KernelColumns:
     """Kernel values at `rank` landmarks, in random order: the first ones are a fair sample too."""
-    Z = space.sample(n_candidates(landmarks, rank), seed)[view]
-    if landmarks != "uniform":
+    uniform = landmarks == "uniform"
+    Z = space.sample(rank if uniform else n_candidates(landmarks, rank), seed)[view]
+    if not uniform:
         Z = select_landmarks(Z, space.kernels[view], rank, seed, view, landmarks)
     order = generator(seed, Purpose.LANDMARKS, view, LANDMARK_ORDER).permutation(Z.shape[0])
     return KernelColumns(space.kernels[view], Z[order])
