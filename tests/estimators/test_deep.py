@@ -48,7 +48,8 @@ def test_views():
 @pytest.mark.parametrize("loss", ["noi", "trace"])
 def test_learns_what_no_linear_method_sees(views, test_views, head, loss):
     assert LinearCCA(2).fit(*views).score(*test_views) < 0.5
-    assert small_deep(head=head, loss=loss).fit(*views).score(*test_views) > 1.4
+    reached = small_deep(head=head, loss=loss).fit(*views).score(*test_views)
+    assert reached > (1.7 if loss == "noi" else 1.4)  # the trace norm depends on the weight decay
 
 
 def test_a_linear_view_beside_a_network(views, test_views):
