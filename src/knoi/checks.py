@@ -55,6 +55,13 @@ def at_least_zero(name: str, value: Any) -> float:
     return _number(name, value, lambda v: 0 <= v < inf, "a finite number >= 0")
 
 
+def at_least_zero_or_auto(name: str, value: Any) -> float | None:
+    """Check a finite number >= 0, or "auto", which is returned as None."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    return _number(name, value, lambda v: 0 <= v < inf, "a finite number >= 0, or 'auto'")
+
+
 def fraction(name: str, value: Any) -> float:
     """Check a number in [0, 1)."""
     return _number(name, value, lambda v: 0 <= v < 1, "a number from 0 to below 1")

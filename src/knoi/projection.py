@@ -9,12 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend
+from knoi.engine import Engine, even_slices
 from knoi.features import FeatureMap, map_from_state
 from knoi.features.base import PROJECTED_COLUMNS
 
 # Rows that one thread projects at a time: few enough to share them evenly among threads, enough for
 # BLAS to run at speed.
 PIECE_ROWS = 640
+
+
+def features_of(features: FeatureMap, rows: Array, backend: Backend, engine: Engine) -> Array:
+    """All features of the rows, dense, (n, M): pieces of the rows are shared among the workers."""
+    out = backend.empty((int(rows.shape[0]), features.rank))
+    rows = backend.uploaded(rows)
+
+    def fill(piece: slice) -> None:
+        prepared = features.prepare(backend.asarray(rows[piece]))
+        features.block(prepared, slice(0, features.rank), out=out[piece, :])
+
+    engine.map(fill, even_slices(int(rows.shape[0]), PIECE_ROWS))
+    return out
 
 
 @dataclass(frozen=True)

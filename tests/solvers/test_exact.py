@@ -9,6 +9,7 @@ from knoi.exceptions import InputError
 from knoi.solvers.exact import (
     HeldOutScore,
     Moments,
+    RidgePath,
     choose_reg,
     columnwise_correlation,
     solve_primal,
@@ -42,14 +43,77 @@ def test_is_the_largest_that_is_close_to_the_best(rows, backend, n):
     best = max(by_hand.values(), key=lambda one: one.total)
     wanted = max(reg for reg, one in by_hand.items() if one.close_to(best))
     for first in REGS[::3]:
-        found = choose_reg(covariances(), (X_out, Y_out), L, REGS, first, backend)
-        assert found.reg == wanted
-        assert found.score.total == pytest.approx(by_hand[wanted].total, abs=1e-8)
+        path = RidgePath.of(covariances(), (X_out, Y_out), backend)
+        reg, found = choose_reg([path], L, REGS, first)
+        assert reg == (wanted, wanted)
+        assert found.total == pytest.approx(by_hand[wanted].total, abs=1e-8)
+        ours = path.solution(reg, L)
         solution = solve_primal(covariances(), L, (wanted, wanted), backend)
         for name in ("U", "V", "correlations"):
             np.testing.assert_allclose(
-                np.abs(getattr(found.solution, name)), np.abs(getattr(solution, name)), atol=1e-6
+                np.abs(getattr(ours, name)), np.abs(getattr(solution, name)), atol=1e-6
             )
+
+
+@pytest.mark.parametrize("backend", [numpy_backend(), torch_backend("cpu")], ids=["numpy", "torch"])
+def test_moments_without_some_rows_are_those_of_the_others(rows, backend):
+    # Far from the origin, and a column that varies only in the rows left out.
+    X, Y = (np.array(view) + 1e4 for view in rows)
+    X[100:, 0] = 3.0
+    X, Y = backend.asarray(X), backend.asarray(Y)
+    whole, rest = Moments((60, 50), backend), Moments((60, 50), backend)
+    whole.update(X, Y)
+    rest.update(X[100:], Y[100:])
+    found, wanted = whole.without(X[:100], Y[:100]), rest.covariances()
+    assert found.n == wanted.n == 800
+    for name in ("mean_x", "mean_y", "Sxx", "Sxy", "Syy"):
+        one, other = (backend.to_numpy(getattr(part, name)) for part in (found, wanted))
+        np.testing.assert_allclose(one, other, atol=1e-10)
+    with pytest.raises(InputError, match="1 rows are left"):
+        whole.without(X[:899], Y[:899])
+
+
+def test_path_of_kernels_is_that_of_their_features(rows):
+    """Linear kernels: the same scores as linear CCA of the columns."""
+    (X, Y), backend = rows, numpy_backend()
+    held_out = np.arange(900) % 5 == 2
+    moments = Moments((60, 50), backend)
+    moments.update(X[~held_out], Y[~held_out])
+    wanted = RidgePath.of(moments.covariances(), (X[held_out], Y[held_out]), backend)
+    found = RidgePath.of_kernels(X @ X.T, Y @ Y.T, held_out, backend)
+    for reg in ((1e-6, 1e-6), (1e-2, 1e-1)):
+        one, other = found.score(reg, L), wanted.score(reg, L)
+        assert one.total == pytest.approx(other.total, abs=1e-8)
+        np.testing.assert_allclose(one.influence, other.influence, atol=1e-6)
+
+
+def test_several_parts_held_out_count_together(rows):
+    X, Y = (view[:100] for view in rows)
+    backend, paths = numpy_backend(), []
+    for part in range(5):
+        held_out = np.arange(100) % 5 == part
+        moments = Moments((60, 50), backend)
+        moments.update(X[~held_out], Y[~held_out])
+        paths.append(RidgePath.of(moments.covariances(), (X[held_out], Y[held_out]), backend))
+    reg, score = choose_reg(paths, L, REGS, 1e-3)
+    one_by_one = [path.score(reg, L) for path in paths]
+    assert score.total == pytest.approx(np.mean([one.total for one in one_by_one]))
+    assert len(score.influence) == 100
+    totals = {r: np.mean([path.score((r, r), L).total for path in paths]) for r in REGS}
+    assert totals[reg[0]] > max(totals.values()) - 0.3
+    assert reg[0] == reg[1] > REGS[0]
+
+
+def test_a_view_keeps_the_regulariser_that_is_given(rows):
+    X, Y = (view[:100] for view in rows)
+    moments = Moments((60, 50), numpy_backend())
+    moments.update(X, Y)
+    out = rows[0][400:], rows[1][400:]
+    path = RidgePath.of(moments.covariances(), out, moments.backend)
+    reg, score = choose_reg([path], L, REGS, 1e-3, (0.5, None))
+    assert reg[0] == 0.5
+    assert reg[1] in REGS
+    assert score.total == path.score(reg, L).total
 
 
 def test_influence_of_a_row_is_what_its_absence_changes():
@@ -83,5 +147,6 @@ def test_too_few_directions(rows):
     X = np.repeat(rows[0][:, :1], 60, axis=1)
     moments = Moments((60, 50), numpy_backend())
     moments.update(X, rows[1])
+    path = RidgePath.of(moments.covariances(), (X, rows[1]), moments.backend)
     with pytest.raises(InputError, match="n_components=4 but view X varies in only"):
-        choose_reg(moments.covariances(), (X, rows[1]), L, REGS, 1e-3, moments.backend)
+        choose_reg([path], L, REGS, 1e-3)

@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     FRESH_SAMPLE = 14  # rows for the set-up of training, independent of SAMPLE
     DROPOUT = 15  # what networks of a user's draw in a step
     METRIC = 16  # rows and signs that a metric is learned from
+    REG = 17  # rows held out to choose a regulariser
     SYNTHETIC_MIXING = 1000
     SYNTHETIC_ROWS = 1001
     DIGITS_SPLIT = 1002

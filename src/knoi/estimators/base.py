@@ -90,7 +90,7 @@ class BaseCCA(
                 self._fit_structure(pairs, engine)
                 self.n_samples_ = pairs.n_rows
                 self.__dict__.pop("_partial", None)
-                warning = in_sample_warning(self.projection_, pairs, getattr(self, "reg", None))
+                warning = in_sample_warning(self.projection_, pairs, self._reg_used())
         if warning is not None:
             # After the model is complete. The stack level points to the caller of `fit`.
             warnings.warn(f"{type(self).__name__}: {warning}", InSampleWarning, stacklevel=3)
@@ -189,6 +189,8 @@ class BaseCCA(
             stored = state["structure"]
             estimator.structure_ = None if stored is None else Structure.from_state_dict(stored)
         for name, value in header.get("facts", {}).items():
+            if name == "reg_":
+                value = tuple(value)
             if name == "history_":
                 value = {RENAMED.get(column, column): one for column, one in value.items()}
             setattr(estimator, name, value)
@@ -252,6 +254,10 @@ class BaseCCA(
         self.x_weights_, self.y_weights_ = projection.x.weights, projection.y.weights
         self.x_mean_, self.y_mean_ = projection.x.mean, projection.y.mean
         self.__dict__.pop("structure_", None)  # of the previous projection
+
+    def _reg_used(self) -> Any:
+        """Regularisation of both views; models of earlier versions have only the parameter."""
+        return getattr(self, "reg_", getattr(self, "reg", None))
 
     def _kernel_space(
         self,

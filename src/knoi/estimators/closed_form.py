@@ -1,14 +1,19 @@
 """CCA in closed form from the moments of features: linear, random Fourier, Nystrom."""
 
+import logging
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sklearn.exceptions import NotFittedError
 
 from knoi.arrays.backend import Array, Backend, numpy_backend
-from knoi.arrays.random import View, seed_from
-from knoi.checks import at_least_zero, count, flag, one_per_view
-from knoi.data.pairs import PairSource
+from knoi.arrays.random import Purpose, View, derived_seed, seed_from
+from knoi.arrays.sparse import nested_bytes, stack
+from knoi.checks import at_least_zero_or_auto, count, flag, one_per_view
+from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
 from knoi.estimators.setup import (
@@ -26,8 +31,10 @@ from knoi.exceptions import InputError, MemoryBudgetError
 from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.registry import is_dense
-from knoi.projection import PIECE_ROWS, Projection, ViewProjection
-from knoi.solvers.exact import Moments, solve_primal
+from knoi.projection import PIECE_ROWS, Projection, ViewProjection, features_of
+from knoi.solvers.exact import Moments, RidgePath, choose_reg, solve_primal
+
+logger = logging.getLogger("knoi")
 
 # M x M matrices in memory at the peak of a solution, which consumes the covariances or copies them.
 SOLVING = 6
@@ -35,14 +42,30 @@ SOLVING_COPIES = 9
 # The same with torch, which factorises and solves into new memory; measured on the CPU.
 SOLVING_TORCH = 10
 SOLVING_COPIES_TORCH = 15
+# The same while a regulariser is chosen.
+CHOOSING = 12
+CHOOSING_TORCH = 16
+# Regularisers that `reg="auto"` tries.
+REGS = tuple(10.0**k for k in range(-8, 1))
+# A fifth of the rows is held out for that, at most so many, and several times until it is enough of
+# them. Once if there are more features than this: every time costs as much as a solution.
+MAX_HELD_OUT, ENOUGH_HELD_OUT, MOST_TIMES = 5000, 1000, 5
+MAX_FEATURES_AGAIN = 2000
+# Fewer rows are not worth it.
+MIN_ROWS = 50
+# `partial_fit` holds out every fifth run of this many rows.
+RUN_ROWS = 32
 
 
 class ClosedFormCCA(BaseCCA):
     """CCA of the moments of features. Subclasses define the features (`_fit_maps`)."""
 
     reg: Any
+    reg_: tuple[float, float]
+    _facts = (*BaseCCA._facts, "reg_")
     _remedy = "Lower rank"  # how to save memory
-    _partial: tuple[Maps, Moments]  # between calls of `partial_fit`
+    _first_reg = 1e-6  # where the search for a regulariser starts, and what it is for a few rows
+    _partial: "_Stream"  # between calls of `partial_fit`
 
     @abstractmethod
     def _fit_maps(self, pairs: PairSource) -> Maps:
@@ -58,25 +81,27 @@ class ClosedFormCCA(BaseCCA):
         than adding a small piece: pass `solve=False` for all pieces but the last, or call `solve`.
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
-            maps, earlier = getattr(self, "_partial", (None, None))
+            earlier: _Stream | None = getattr(self, "_partial", None)
             self._remember_columns(X, pairs, reset=earlier is None)
             backend = self._backend(pairs.dtype)
             pairs.settle(backend, self._host_budget())
-            if maps is None:
-                maps = self._fit_maps(pairs)
             held = 0
-            if earlier is not None:
-                backend, held = earlier.backend, earlier.held_bytes
+            if earlier is None:
+                stream = _Stream(self._fit_maps(pairs))
+            else:
+                stream, backend = earlier, earlier.moments.backend
+                held = stream.held_bytes
             with Threads(worker_count(self.n_jobs)) as engine:
                 # Summed separately, so that a bad row in the piece leaves the earlier sums intact.
-                moments = self._accumulate(pairs, maps, backend, engine, held=held, keep=True)
-                if earlier is not None:
-                    moments.merge(earlier)
+                moments = self._accumulate(
+                    pairs, stream.maps, backend, engine, held=held, keep=True
+                )
+                stream = stream.followed_by(moments, pairs)
                 if solve:
-                    self._keep(self._finish(maps, moments, consume=False))
-                    self._fit_structure(pairs, engine, held=moments.held_bytes)
-                    self.n_samples_ = moments.n
-            self._partial = maps, moments
+                    self._keep(self._finish_stream(stream, engine))
+                    self._fit_structure(pairs, engine, held=stream.held_bytes)
+                    self.n_samples_ = stream.moments.n
+            self._partial = stream
         return self
 
     def solve(self) -> Self:
@@ -96,16 +121,17 @@ class ClosedFormCCA(BaseCCA):
                 f"This {type(self).__name__} has no moments to solve for: only partial_fit keeps "
                 "them. Call partial_fit(X, Y, solve=False) first."
             )
-        maps, moments = self._partial
-        with unchanged_on_failure(self):
-            self._keep(self._finish(maps, moments, consume=False))
-            self.n_samples_ = moments.n
+        stream = self._partial
+        with unchanged_on_failure(self), Threads(worker_count(self.n_jobs)) as engine:
+            self._keep(self._finish_stream(stream, engine))
+            self.n_samples_ = stream.moments.n
         return self
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         maps = self._fit_maps(pairs)
         moments = self._accumulate(pairs, maps, backend, engine)
-        return self._finish(maps, moments, consume=True)
+        held_out = held_out_parts(pairs, max(_ranks(maps)))
+        return self._finish(maps, moments, held_out, engine, consume=True)
 
     def _accumulate(
         self,
@@ -119,7 +145,7 @@ class ClosedFormCCA(BaseCCA):
     ) -> Moments:
         """One sequential pass: read a chunk, compute its features in pieces, add its moments."""
         # Errors that need no data come before any data is read.
-        one_per_view("reg", self.reg, at_least_zero)
+        one_per_view("reg", self.reg, at_least_zero_or_auto)
         rows = self._rows_per_chunk(pairs, maps, backend, engine, held=held, keep=keep)
         placed = [features.to(backend) for features in maps]
         moments = Moments(_ranks(maps), backend)
@@ -152,9 +178,23 @@ class ClosedFormCCA(BaseCCA):
         moments.free_buffer()
         return moments
 
-    def _finish(self, maps: Maps, moments: Moments, *, consume: bool) -> Projection:
-        reg = one_per_view("reg", self.reg, at_least_zero)
+    def _finish_stream(self, stream: "_Stream", engine: Engine) -> Projection:
+        with stream.held_out() as held_out:
+            parts = [] if held_out is None else [held_out]
+            return self._finish(stream.maps, stream.moments, parts, engine, consume=False)
+
+    def _finish(
+        self,
+        maps: Maps,
+        moments: Moments,
+        held_out: Sequence[PairSource],
+        engine: Engine,
+        *,
+        consume: bool,
+    ) -> Projection:
+        """The solution; `held_out` are parts of the rows to choose a regulariser on."""
         L = count("n_components", self.n_components)
+        self.reg_ = reg = self._choose_reg(maps, moments, held_out, engine)
         covariances = moments.covariances(consume=consume)
         to_numpy = moments.backend.to_numpy
         means = [to_numpy(covariances.mean_x), to_numpy(covariances.mean_y)]
@@ -167,6 +207,24 @@ class ClosedFormCCA(BaseCCA):
             for features, mean, weights in zip(maps, means, (solution.U, solution.V), strict=True)
         )
         return Projection(x, y, solution.correlations)
+
+    def _choose_reg(
+        self, maps: Maps, moments: Moments, held_out: Sequence[PairSource], engine: Engine
+    ) -> tuple[float, float]:
+        """The regulariser of each view; "auto" is the one for held-out rows."""
+        backend = moments.backend
+
+        def paths() -> Iterator[RidgePath]:
+            for part in held_out:
+                rows = part.read(0, part.n_rows, near=True)
+                x, y = (
+                    features_of(features.to(backend), own, backend, engine)
+                    for features, own in zip(maps, rows, strict=True)
+                )
+                yield RidgePath.of(moments.without(x, y), (x, y), backend)
+
+        given = one_per_view("reg", self.reg, at_least_zero_or_auto)
+        return chosen_reg(given, paths(), self.n_components, self._first_reg)
 
     def _rows_per_chunk(
         self,
@@ -190,6 +248,8 @@ class ClosedFormCCA(BaseCCA):
         matrices = SOLVING_COPIES if keep else SOLVING
         if not backend.is_numpy:
             matrices = SOLVING_COPIES_TORCH if keep else SOLVING_TORCH
+        if None in one_per_view("reg", self.reg, at_least_zero_or_auto):
+            matrices = max(matrices, CHOOSING if backend.is_numpy else CHOOSING_TORCH)
         solving = 8 * matrices * max(ranks) ** 2
         uploaded = 0 if backend.in_main_memory else sum(pairs.bytes_on(backend))
         return self._rows_that_fit(
@@ -202,6 +262,89 @@ class ClosedFormCCA(BaseCCA):
         )
 
 
+def held_out_parts(pairs: PairSource, n_features: int) -> list[PairSource]:
+    """Parts of the pairs to hold out, one after the other, to choose a regulariser on.
+
+    They do not depend on the seed of an estimator, so that methods are compared on the same rows.
+    """
+    n = pairs.n_rows
+    if n < MIN_ROWS:
+        return []
+    rows = min(MAX_HELD_OUT, n // 5)
+    times = 1 if n_features > MAX_FEATURES_AGAIN else min(MOST_TIMES, -(-ENOUGH_HELD_OUT // rows))
+    return [pairs.split(rows, derived_seed(0, Purpose.REG, k))[1] for k in range(times)]
+
+
+def chosen_reg(
+    given: tuple[float | None, float | None],
+    paths: Iterable[RidgePath],
+    n_components: int,
+    first: float,
+) -> tuple[float, float]:
+    """The regulariser of each view: the one given, or the one that does best on held-out rows.
+
+    `first` where there are too few rows to hold some out.
+    """
+    if None in given and (made := list(paths)):
+        try:
+            found, score = choose_reg(made, n_components, REGS, max(first, REGS[0]), given)
+        except InputError:  # without the held-out rows there are too few directions
+            made = []
+        else:
+            n = len(score.influence)
+            what = "reg: %g for X, %g for Y; correlation %.2f on %d held-out rows."
+            logger.info(what, *found, score.total, n)
+            return found
+    x, y = (first if reg is None else reg for reg in given)
+    return x, y
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """What `partial_fit` has seen: moments, and some rows to choose a regulariser on."""
+
+    maps: Maps
+    seen: Moments | None = None
+    rows: tuple[RowPair, ...] = ()
+
+    @property
+    def moments(self) -> Moments:
+        assert self.seen is not None
+        return self.seen
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that stay as long as rows may follow."""
+        return self.moments.held_bytes + sum(
+            nested_bytes(view) for run in self.rows for view in run
+        )
+
+    def followed_by(self, moments: Moments, pairs: PairSource) -> "_Stream":
+        """After one more piece, whose moments these are."""
+        start = 0 if self.seen is None else self.seen.n
+        runs = list(self.rows)
+        kept = sum(int(x.shape[0]) for x, _ in runs)
+        at = 0
+        while at < pairs.n_rows and kept < MAX_HELD_OUT:
+            run = (start + at) // RUN_ROWS
+            stop = min(pairs.n_rows, (run + 1) * RUN_ROWS - start)
+            if run % 5 == 4:
+                stop = min(stop, at + MAX_HELD_OUT - kept)
+                x, y = pairs.read(at, stop)
+                runs.append((stack([x]), stack([y])))  # copies
+                kept += stop - at
+            at = stop
+        if self.seen is not None:
+            moments.merge(self.seen)
+        return replace(self, seen=moments, rows=tuple(runs))
+
+    def held_out(self) -> AbstractContextManager[PairSource | None]:
+        """The rows that are kept, None if these are too few."""
+        if sum(int(x.shape[0]) for x, _ in self.rows) < MIN_ROWS // 5:
+            return nullcontext()
+        return PairSource.open(*(stack(view) for view in zip(*self.rows, strict=True)))
+
+
 class LinearCCA(ClosedFormCCA):
     r"""Linear canonical correlation analysis, exact, in one streamed pass.
 
@@ -212,11 +355,13 @@ class LinearCCA(ClosedFormCCA):
     ----------
     n_components : int, default=2
         Dimensions to project to, L.
-    reg : float or pair of floats, default=0.0
-        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx). 0 is
-        the textbook's CCA; directions without variance are left out, so duplicated columns are
-        harmless. Columns that vary in few rows only (border pixels of images) can still harm the
-        projection of new rows: a small value such as 1e-8 prevents that.
+    reg : float, "auto", or a pair of these, default="auto"
+        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx).
+        "auto" chooses among the powers of ten from 1e-8 to 1 by the correlation of held-out rows (a
+        fifth, at most 5000; several fifths of fewer than 5000 rows) and then solves for all rows.
+        0 is the textbook's CCA; directions without variance are left out, so duplicated columns
+        are harmless, but columns that vary in few rows only (border pixels of images) can have
+        arbitrary effects on new rows.
     memory_budget : int, str or None, default=None
         Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
         memory. On a GPU it limits main memory and the memory of the device separately.
@@ -230,6 +375,8 @@ class LinearCCA(ClosedFormCCA):
     ----------
     correlations_ : ndarray (L,)
         Canonical correlations on the training rows, descending.
+    reg_ : pair of floats
+        Regularisation of X and of Y that was used.
     x_weights_, y_weights_ : ndarray (dx, L), (dy, L)
         U and V.
     x_mean_, y_mean_ : ndarray
@@ -250,12 +397,13 @@ class LinearCCA(ClosedFormCCA):
     """
 
     _remedy = "Drop columns"
+    _first_reg = 0.0
 
     def __init__(
         self,
         n_components: int = 2,
         *,
-        reg: Any = 0.0,
+        reg: Any = "auto",
         memory_budget: Any = None,
         n_jobs: int | None = None,
         device: str | None = None,
@@ -305,9 +453,9 @@ class FourierCCA(ClosedFormCCA):
     paired : bool, default=False
         With "fourier": use each frequency as a cosine and a sine instead of a cosine with random
         phase. "orthogonal", "qmc" and "hadamard" always do.
-    reg : float or pair of floats, default=1e-6
+    reg : float, "auto", or a pair of these, default="auto"
         Regularisation relative to the total variance of the features of the view:
-        r_x = reg * trace(Sigma_xx). Raise it if the held-out correlation is far below training.
+        r_x = reg * trace(Sigma_xx). "auto" as in `LinearCCA`.
     random_state : int, RandomState, Generator or None, default=None
         Fixes the draw of the features.
     memory_budget, n_jobs, device
@@ -315,7 +463,7 @@ class FourierCCA(ClosedFormCCA):
 
     Attributes
     ----------
-    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+    correlations_, reg_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
         As in `LinearCCA`, weights and means being those of the features.
 
     References
@@ -343,7 +491,7 @@ class FourierCCA(ClosedFormCCA):
         metric: Any = "auto",
         approximation: Any = "fourier",
         paired: bool = False,
-        reg: Any = 1e-6,
+        reg: Any = "auto",
         random_state: Any = None,
         memory_budget: Any = None,
         n_jobs: int | None = None,
@@ -438,7 +586,7 @@ class NystromCCA(ClosedFormCCA):
 
     Attributes
     ----------
-    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+    correlations_, reg_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
         As in `FourierCCA`.
 
     Examples
@@ -460,7 +608,7 @@ class NystromCCA(ClosedFormCCA):
         width: Any = "auto",
         metric: Any = "auto",
         landmarks: Selection = "uniform",
-        reg: Any = 1e-6,
+        reg: Any = "auto",
         random_state: Any = None,
         memory_budget: Any = None,
         n_jobs: int | None = None,

@@ -419,7 +419,9 @@ class DeepCCA(StochasticCCA):
             for network, U in zip(setup.maps, vectors, strict=True)
         )
         rows = pairs.sample(min(plan.rows, pairs.n_rows), setup.plan.seed)
-        solver = FourierCCA(self.n_components, memory_budget=self.memory_budget, n_jobs=self.n_jobs)
+        solver = FourierCCA(
+            self.n_components, reg=0.0, memory_budget=self.memory_budget, n_jobs=self.n_jobs
+        )
         networks, last = (x[0], y[0]), (x[1], y[1])
         search = HeadSearch(self.head, plan, networks, last, rows, training.held_out, solver)
         return search.best()

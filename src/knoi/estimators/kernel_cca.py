@@ -1,24 +1,28 @@
 """Exact kernel CCA: every training row is a landmark, N x N kernel matrices are solved."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from knoi.arrays.backend import Backend, pick_backend
+from knoi.arrays.backend import Array, Backend, pick_backend
 from knoi.arrays.random import View, seed_from
-from knoi.checks import at_least_zero, count, one_per_view
+from knoi.checks import at_least_zero_or_auto, count, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, format_bytes
 from knoi.estimators.base import BaseCCA
+from knoi.estimators.closed_form import chosen_reg, held_out_parts
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection
-from knoi.solvers.exact import solve_dual
+from knoi.solvers.exact import RidgePath, solve_dual
 
 # N x N matrices in memory at the peak: both kernels, both eigenbases and the workspace of an
 # eigendecomposition; measured by benchmarks/speed/memory.py.
 DUAL_MATRICES = 8
 DUAL_VIEWS = 3  # copies of the rows in float64 while they are centred and scaled
+# Regularisation of a few rows, and where the search for a better one starts.
+DEFAULT_REG = 1e-3
 
 
 class KernelCCA(BaseCCA):
@@ -37,9 +41,10 @@ class KernelCCA(BaseCCA):
         Any kernel.
     width, metric
         As in `FourierCCA`.
-    reg : float or pair of floats, default=1e-3
+    reg : float, "auto", or a pair of these, default="auto"
         Regularisation relative to the total variance of the view in feature space:
         r_x = reg * trace(K_x) / N. Without it, kernel CCA correlates any two views perfectly.
+        "auto" as in `LinearCCA`; it takes about as long again as a fit with a number.
     random_state : int, RandomState, Generator or None, default=None
         Fixes the sample rows of the median trick and of the metric.
     memory_budget, n_jobs, device
@@ -47,7 +52,7 @@ class KernelCCA(BaseCCA):
 
     Attributes
     ----------
-    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+    correlations_, reg_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
         As in `LinearCCA`; weights are the coefficients on the N training rows, means those of their
         kernel columns.
 
@@ -60,6 +65,8 @@ class KernelCCA(BaseCCA):
     (300, 1)
     """
 
+    _facts = (*BaseCCA._facts, "reg_")
+
     def __init__(
         self,
         n_components: int = 2,
@@ -67,7 +74,7 @@ class KernelCCA(BaseCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
-        reg: Any = 1e-3,
+        reg: Any = "auto",
         random_state: Any = None,
         memory_budget: Any = None,
         n_jobs: int | None = None,
@@ -85,7 +92,7 @@ class KernelCCA(BaseCCA):
 
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         L = count("n_components", self.n_components)
-        reg = one_per_view("reg", self.reg, at_least_zero)
+        given = one_per_view("reg", self.reg, at_least_zero_or_auto)
         self._check_memory(pairs, backend)
         space = self._kernel_space(pairs, seed_from(self.random_state))
         # N x N algebra is always float64: kernel matrices are very ill-conditioned.
@@ -96,7 +103,8 @@ class KernelCCA(BaseCCA):
         Ks = [kernel(X, X) for kernel, X in zip(space.kernels, views, strict=True)]
         means = [exact.to_numpy(exact.xp.mean(K, axis=0)) for K in Ks]
         precision = float(np.finfo(np.float64).eps)
-        solution = solve_dual(Ks[0], Ks[1], L, reg, precision, exact)
+        self.reg_ = chosen_reg(given, _paths(pairs, Ks, exact), L, DEFAULT_REG)
+        solution = solve_dual(Ks[0], Ks[1], L, self.reg_, precision, exact)
         x, y = (
             ViewProjection(
                 space.features(view, KernelColumns(kernel, exact.to_numpy(X))), mean, weights
@@ -117,3 +125,11 @@ class KernelCCA(BaseCCA):
                 f"memory_budget is {format_bytes(budget)}. Use NystromCCA or FourierCCA, which do "
                 "not form N x N matrices, or fit on fewer rows."
             )
+
+
+def _paths(pairs: PairSource, Ks: list[Array], backend: Backend) -> Iterator[RidgePath]:
+    """Solutions without some of the rows, for any regulariser."""
+    for part in held_out_parts(pairs, pairs.n_rows):
+        held_out = np.zeros(pairs.n_rows, dtype=bool)
+        held_out[part.row_numbers()] = True
+        yield RidgePath.of_kernels(Ks[0], Ks[1], held_out, backend)

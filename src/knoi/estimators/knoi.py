@@ -179,6 +179,8 @@ class KNOI(StochasticCCA):
         after `partial_fit`, which may continue.
     n_samples_seen_ : int
         Samples seen in training.
+    reg_ : pair of floats
+        Regularisation of X and of Y that was used; 0 with `precondition=None`.
     correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
         As in `FourierCCA`.
 
@@ -197,6 +199,8 @@ class KNOI(StochasticCCA):
     >>> model.transform(views.X).shape
     (3000, 1)
     """
+
+    _facts = (*StochasticCCA._facts, "reg_")
 
     def __init__(
         self,
@@ -276,7 +280,7 @@ class KNOI(StochasticCCA):
             # None leaves the choice to `StepDefaults`.
             "steps": {name: value for name, value in given.items() if value is not None},
             "time_constant": checks.fraction("time_constant", self.time_constant),
-            "reg": checks.one_per_view("reg", self.reg, _reg_or_auto),
+            "reg": checks.one_per_view("reg", self.reg, checks.at_least_zero_or_auto),
         }
 
     def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
@@ -354,7 +358,7 @@ class KNOI(StochasticCCA):
                 setup.engine,
                 wanted=setup.n_components,
             )
-        preconditioners = fit_preconditioners(settings["reg"], setup, pairs, start)
+        preconditioners, self.reg_ = fit_preconditioners(settings["reg"], setup, pairs, start)
         minibatch = setup.fresh_sample(pairs, plan.batch_size)
         units = unit_steps(setup, minibatch, preconditioners)
         views = [replace(DEFAULTS[choice], **settings["steps"]) for choice in plan.precondition]
@@ -381,14 +385,15 @@ class KNOI(StochasticCCA):
 
 def fit_preconditioners(
     regs: Sequence[float | None], setup: Setup, pairs: PairSource, start: WarmStart | None
-) -> tuple[Preconditioner, Preconditioner]:
-    """The preconditioner of each view, with the ridge to train with; `regs` has None for "auto".
+) -> tuple[tuple[Preconditioner, Preconditioner], tuple[float, float]]:
+    """The preconditioner and the ridge of each view; `regs` has None for "auto".
 
     The regularisation that suits n rows of the small problem suits N rows n / N times weaker. A
     single pass cannot overfit and needs no ridge; more passes need more of it.
     """
     plan, backend, engine = setup.plan, setup.backend, setup.engine
     parts: list[Preconditioner] = []
+    ridges: list[float] = []
     for view, features, choice in zip(View, setup.maps, plan.precondition, strict=True):
         reg = ridge = regs[view]
         if reg is None or ridge is None:
@@ -403,7 +408,9 @@ def fit_preconditioners(
             parts.append(LowRank.fit(features, X, plan.batch_size, ridge, backend, engine))
         else:
             parts.append(plain)
-    return parts[0], parts[1]
+            ridge = 0.0
+        ridges.append(ridge)
+    return (parts[0], parts[1]), (ridges[0], ridges[1])
 
 
 def unit_steps(
@@ -444,8 +451,3 @@ def random_weights(
         G = features.gradient(backend.asarray(targets / rows.shape[0]), setup.engine)
         weights.append(preconditioners[view](G, zero))
     return weights[0], weights[1]
-
-
-def _reg_or_auto(name: str, value: Any) -> float | None:
-    auto = isinstance(value, str) and value == "auto"
-    return None if auto else checks.at_least_zero(name, value)

@@ -32,8 +32,8 @@ from knoi.features.composite import Chain, all_features
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.metric import ColumnWeights, LinearTransform, gradient_products
 from knoi.kernels import RBF, Kernel, Linear, resolve
-from knoi.projection import PIECE_ROWS
-from knoi.solvers.exact import Moments, TunedSolution, choose_reg
+from knoi.projection import PIECE_ROWS, features_of
+from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, Solution, choose_reg
 
 logger = logging.getLogger("knoi")
 
@@ -174,12 +174,13 @@ class Trial:
     transforms: tuple[FeatureMap | None, FeatureMap | None]
     factor: float  # of the median distance
     maps: tuple[FeatureMap, FeatureMap]  # of the rows as they are, on the backend
-    found: TunedSolution
+    solution: Solution
+    score: HeldOutScore
 
     @property
     def total(self) -> float:
         """Total correlation of the held-out rows."""
-        return self.found.score.total
+        return self.score.total
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Learner:
                     break
         if self.request.tunes_width:
             best = self._best_width(best)
-        clearly = not plain.found.score.close_to(best.found.score, STANDARD_ERRORS)
+        clearly = not plain.score.close_to(best.score, STANDARD_ERRORS)
         chosen = best if clearly else None
         if chosen is None:
             logger.info("metric: none, by held-out pairs.")
@@ -247,25 +248,18 @@ class Learner:
         moments = Moments((maps[0].rank, maps[1].rank), backend)
         for part in even_slices(n, 8 * PIECE_ROWS):
             Phi, Psi = (
-                self._features(one, view[part]) for one, view in zip(maps, fitted, strict=True)
+                features_of(one, view[part], backend, request.engine)
+                for one, view in zip(maps, fitted, strict=True)
             )
             moments.update(Phi, Psi)
-        held = [self._features(one, view) for one, view in zip(maps, held_out, strict=True)]
+        held = [
+            features_of(one, view, backend, request.engine)
+            for one, view in zip(maps, held_out, strict=True)
+        ]
         L = min(request.n_components, maps[0].rank, maps[1].rank)
-        found = choose_reg(moments.covariances(), (held[0], held[1]), L, REGS, FIRST_REG, backend)
-        return Trial(transforms, factor, (maps[0], maps[1]), found)
-
-    def _features(self, features: FeatureMap, rows: Array) -> Array:
-        """All features of the rows."""
-        backend = self.request.backend
-        out = backend.empty((int(rows.shape[0]), features.rank))
-
-        def fill(part: slice) -> None:
-            prepared = features.prepare(backend.asarray(rows[part]))
-            features.block(prepared, slice(0, features.rank), out=out[part, :])
-
-        self.request.engine.map(fill, even_slices(int(rows.shape[0]), PIECE_ROWS))
-        return out
+        path = RidgePath.of(moments.covariances(), (held[0], held[1]), backend)
+        reg, score = choose_reg([path], L, REGS, FIRST_REG)
+        return Trial(transforms, factor, (maps[0], maps[1]), path.solution(reg, L), score)
 
     def _some(self, n: int, count: int) -> NDArray[np.int64]:
         """At most `count` of n rows, in random order."""
@@ -273,7 +267,7 @@ class Learner:
 
     def _from_gradients(self, trial: Trial) -> tuple[FeatureMap | None, FeatureMap | None]:
         """The metric J' J of the projections of a trial, as a transform of each view."""
-        weights = (trial.found.solution.U, trial.found.solution.V)
+        weights = (trial.solution.U, trial.solution.V)
         made: list[FeatureMap | None] = []
         for view, kind, rows in zip(View, self.kinds, self._rows[0], strict=True):
             if kind is None:

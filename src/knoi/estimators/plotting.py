@@ -36,6 +36,7 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
     history = getattr(model, "history_", {})
     held_out = [rho for rho in history.get("held_out", []) if np.isfinite(rho)]
     seconds = history.get("seconds", [])
+    regs = getattr(model, "reg_", (None, None))
     return {
         "method": type(model).__name__,
         "rows": getattr(model, "n_samples_", None),
@@ -45,8 +46,9 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
                 "features": view.features.rank,
                 "kernel": repr(view.features.kernel),
                 "metric": _metric_text(view.features),
+                "reg": reg,
             }
-            for name, view in (("x", projection.x), ("y", projection.y))
+            for name, view, reg in zip("xy", (projection.x, projection.y), regs, strict=True)
         },
         "components": len(correlations),
         "correlations": correlations,
@@ -81,6 +83,8 @@ def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
         lines.append((f"kernel {name.upper()}", view["kernel"]))
         if view["metric"] is not None:
             lines.append((f"metric {name.upper()}", view["metric"]))
+        if view["reg"] is not None:
+            lines.append((f"reg {name.upper()}", f"{view['reg']:g}"))
     first = ", ".join(f"{rho:.3f}" for rho in facts["correlations"][:10])
     lines.append(("training correlations", first + (", …" if L > 10 else "")))
     total = f"{facts['total_correlation']:.2f} of {L} (training rows)"

@@ -163,6 +163,15 @@ class StructureMixin:
         return self._structure().loadings(View.Y, View.X)
 
     @property
+    def width_(self) -> tuple[float | None, float | None]:
+        """Width of the kernel of X and of Y; None for a kernel that has none."""
+        check_is_fitted(self)
+        projection = self.projection_
+        kernels = projection.x.features.kernel, projection.y.features.kernel
+        x, y = (getattr(kernel, "width", None) for kernel in kernels)
+        return x, y
+
+    @property
     def x_metric_(self) -> NDArray[Any] | None:
         """The metric in front of the kernel of X: (dx, dx), (dx,) if diagonal, None without one.
 

@@ -167,7 +167,7 @@ def _gather(
             shape and make_sprite(read_rows(shown, points.rows, view), shape, len(points))
             for view, shape in zip(View, shapes, strict=True)
         ]
-        warning = in_sample_warning(model.projection_, train, getattr(model, "reg", None))
+        warning = in_sample_warning(model.projection_, train, model._reg_used())
         names = [view.column_names for view in train.views()]
     names[0] = getattr(model, "feature_names_in_", names[0])
     n_components = training.Zx.shape[1]
@@ -229,7 +229,8 @@ def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     facts.append(("training rows", f"{training.n_available:,}"))
     if held_out is not None:
         facts.append(("held-out rows", f"{held_out.n_available:,}"))
-    shown = ("view X", "kernel X", "metric X", "view Y", "kernel Y", "metric Y", "training")
+    shown = {f"{what} {view}" for what in ("view", "kernel", "metric", "reg") for view in "XY"}
+    shown.add("training")
     facts += [(name, round_numbers(text)) for name, text in describe_model(model) if name in shown]
     defaults = dict(_parameters(type(model)()))
     changed = [f"{k}={v}" for k, v in _parameters(model) if v != defaults[k]]

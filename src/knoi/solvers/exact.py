@@ -159,10 +159,41 @@ class Moments:
             self.free_buffer()
         else:
             scatters = {key: scatter + 0.0 for key, scatter in scatters.items()}
+        return self._covariances(self.n, [mean + 0.0 for mean in self._means], scatters)
+
+    def without(self, Phi: Array, Psi: Array) -> Covariances:
+        """The same without some of the rows seen so far, (m, Mx) and (m, My)."""
+        rest = self.n - int(Phi.shape[0])
+        if rest < 2:
+            raise InputError(f"{rest} rows are left: a covariance needs at least 2.")
+        xp, means, centred, shifts = self.backend.xp, [], [], []
+        for features, mean in zip((Phi, Psi), self._means, strict=True):
+            centred.append(self.backend.asarray(features, "float64") - mean)
+            shifts.append(-xp.sum(centred[-1], axis=0) / rest)
+            means.append(mean + shifts[-1])
+        scatters = {
+            (i, j): scatter
+            - xp.matmul(centred[i].T, centred[j])
+            - rest * shifts[i][:, None] * shifts[j][None, :]
+            for (i, j), scatter in self._scatters.items()
+        }
+        for i in (0, 1):
+            # What is left of a column that varied in these rows only is rounding.
+            before, after = (xp.linalg.diagonal(part[i, i]) for part in (self._scatters, scatters))
+            idle = after <= 1e-12 * before
+            scatters[i, i][idle, :] = 0.0
+            scatters[i, i][:, idle] = 0.0
+            scatters[0, 1][(idle, slice(None)) if i == 0 else (slice(None), idle)] = 0.0
+        return self._covariances(rest, means, scatters)
+
+    def _covariances(
+        self, n: int, means: list[Array], scatters: dict[tuple[int, int], Array]
+    ) -> Covariances:
+        """From sums about the means, which are overwritten."""
         for scatter in scatters.values():
-            scatter /= self.n
+            scatter /= n
         Sxx, Sxy, Syy = scatters[0, 0], scatters[0, 1], scatters[1, 1]
-        mean_x, mean_y = (mean + 0.0 for mean in self._means)
+        mean_x, mean_y = means
         backend, precision = self.backend, float(np.finfo(self.backend.dtype).eps)
         for own, S, mean in ((0, Sxx, mean_x), (1, Syy, mean_y)):
             variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
@@ -176,7 +207,7 @@ class Moments:
                 S[idle, :] = 0.0
                 S[:, idle] = 0.0
                 Sxy[(idle, slice(None)) if own == 0 else (slice(None), idle)] = 0.0
-        return Covariances(self.n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
+        return Covariances(n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
 
 
 def _check_range(view: str, variance: NDArray[Any], largest: float, dtype: str) -> None:
@@ -224,61 +255,122 @@ def solve_primal(
 
 
 @dataclass(frozen=True)
-class TunedSolution:
-    """A regulariser, the solution with it, and the score that this reaches on held-out rows."""
+class RidgePath:
+    """CCA of some rows for any regulariser, and its score on the rows that were held out.
 
-    reg: float
-    solution: Solution
-    score: "HeldOutScore"
+    One eigendecomposition per view serves all regularisers.
+    """
+
+    spectra: tuple[Array, Array]  # (rank_x,), (rank_y,): variances along the bases
+    bases: tuple[Array, Array]  # (Mx, rank_x), (My, rank_y)
+    between: Array  # (rank_x, rank_y): covariance of the views in these bases
+    held_out: tuple[Array, Array]  # (n, rank_x), (n, rank_y): held-out rows in these bases
+    backend: Backend
+
+    @classmethod
+    def of(
+        cls,
+        moments: Covariances,
+        held_out: tuple[Array, Array],  # features (n, Mx) and (n, My)
+        backend: Backend,
+    ) -> "RidgePath":
+        """From the moments of features of the rows to fit on, and the features of the others."""
+        spectra, bases, rotated = [], [], []
+        for S, mean, features in (
+            (moments.Sxx, moments.mean_x, held_out[0]),
+            (moments.Syy, moments.mean_y, held_out[1]),
+        ):
+            values, vectors = backend.xp.linalg.eigh(S)
+            kept = values > moments.precision * float(backend.xp.max(values))
+            values, vectors = values[kept], vectors[:, kept]
+            spectra.append(values)
+            bases.append(vectors)
+            rotated.append((backend.asarray(features, "float64") - mean) @ vectors)
+        x, y = bases
+        between = x.T @ moments.Sxy @ y
+        return cls((spectra[0], spectra[1]), (x, y), between, (rotated[0], rotated[1]), backend)
+
+    @classmethod
+    def of_kernels(
+        cls, Kx: Array, Ky: Array, held_out: NDArray[np.bool_], backend: Backend
+    ) -> "RidgePath":
+        """From the kernel matrices of all rows, (N, N)."""
+        xp = backend.xp
+        rest, others = (
+            xp.asarray(np.flatnonzero(part), device=backend.device)
+            for part in (~held_out, held_out)
+        )
+        precision, n = float(np.finfo(np.float64).eps), int(rest.shape[0])
+        spectra, bases, rotated = [], [], []
+        for K in (Kx, Ky):
+            K_rest, K_others = (K[rows, :][:, rest] for rows in (rest, others))
+            means = xp.mean(K_rest, axis=0)
+            K_rest = K_rest - means[None, :] - means[:, None] + xp.mean(means)
+            values, vectors = xp.linalg.eigh(K_rest)
+            kept = values > precision * n * float(values[-1])
+            values, vectors = values[kept], vectors[:, kept] / xp.sqrt(values[kept])
+            # The features are E sqrt(l): those of other rows are K E / sqrt(l). Vectors have zero
+            # sum, so that only the columns of K are to be centred.
+            spectra.append(values / n)
+            bases.append(vectors)
+            rotated.append((K_others - means[None, :]) @ vectors)
+        x, y = bases
+        between = (x * spectra[0]).T @ (y * spectra[1]) * n
+        return cls((spectra[0], spectra[1]), (x, y), between, (rotated[0], rotated[1]), backend)
+
+    def solution(self, reg: tuple[float, float], n_components: int) -> Solution:
+        """The solution with this regulariser, relative to the total variance of each view."""
+        left, s, right = self._solved(reg, n_components)
+        return _ordered(self.bases[0] @ left, self.bases[1] @ right, s, self.backend)
+
+    def score(self, reg: tuple[float, float], n_components: int) -> "HeldOutScore":
+        """The score of that solution."""
+        left, _, right = self._solved(reg, n_components)
+        Zx, Zy = (
+            self.backend.to_numpy(rows @ W)
+            for rows, W in zip(self.held_out, (left, right), strict=True)
+        )
+        return HeldOutScore.of(Zx, Zy)
+
+    def _solved(self, reg: tuple[float, float], L: int) -> tuple[Array, Array, Array]:
+        xp = self.backend.xp
+        _check_rank(L, [int(values.shape[0]) for values in self.spectra])
+        wx, wy = (
+            1 / xp.sqrt(values + r * xp.sum(values))
+            for values, r in zip(self.spectra, reg, strict=True)
+        )
+        left, s, right = top_svd(wx[:, None] * self.between * wy[None, :], L, self.backend)
+        return wx[:, None] * left, s, wy[:, None] * right
 
 
 def choose_reg(
-    moments: Covariances,
-    held_out: tuple[Array, Array],  # features (n, Mx) and (n, My)
+    paths: Sequence[RidgePath],
     n_components: int,
     regs: Sequence[float],  # increasing
     first: float,
-    backend: Backend,
-) -> TunedSolution:
-    """The solution with the regulariser for held-out rows.
+    given: tuple[float | None, float | None] = (None, None),
+) -> tuple[tuple[float, float], "HeldOutScore"]:
+    """The regulariser of each view for held-out rows, and the score on these.
 
     `regs` are tried upwards from `first`, then downwards, until the correlation falls by more than
     a standard error. The largest that is not worse than the best by more than that is chosen: few
-    rows leave many values to chance, and a large one is the safer. All share one eigendecomposition
-    per view, so a further value costs less than a solution.
+    rows leave many values to chance, and a large one is the safer. Several paths hold out several
+    parts of the rows. A view with a `given` regulariser keeps it.
     """
-    xp, L = backend.xp, n_components
-    spectra, scores, bases = [], [], []
-    for S, mean, features in (
-        (moments.Sxx, moments.mean_x, held_out[0]),
-        (moments.Syy, moments.mean_y, held_out[1]),
-    ):
-        values, vectors = xp.linalg.eigh(S)
-        kept = values > moments.precision * float(xp.max(values))
-        values, vectors = values[kept], vectors[:, kept]
-        spectra.append(values)
-        bases.append(vectors)
-        scores.append((backend.asarray(features, "float64") - mean) @ vectors)  # (n, rank)
-    _check_rank(L, [int(values.shape[0]) for values in spectra])
-    between = bases[0].T @ moments.Sxy @ bases[1]
 
-    def solved(reg: float) -> TunedSolution:
-        wx, wy = (1 / xp.sqrt(values + reg * xp.sum(values)) for values in spectra)
-        left, s, right = top_svd(wx[:, None] * between * wy[None, :], L, backend)
-        U, V = wx[:, None] * left, wy[:, None] * right
-        Zx, Zy = (backend.to_numpy(score @ W) for score, W in zip(scores, (U, V), strict=True))
-        whole = _ordered(bases[0] @ U, bases[1] @ V, s, backend)
-        return TunedSolution(reg, whole, HeldOutScore.of(Zx, Zy))
+    def tried(reg: float) -> tuple[tuple[float, float], HeldOutScore]:
+        x, y = (reg if own is None else own for own in given)
+        return (x, y), HeldOutScore.mean([path.score((x, y), n_components) for path in paths])
 
-    best, at = solved(first), regs.index(first)
-    tried = [best]
+    best, at = tried(first), regs.index(first)
+    all_tried = {first: best}
     for further in (regs[at + 1 :], regs[:at][::-1]):
         for reg in further:
-            tried.append(solved(reg))
-            if not tried[-1].score.close_to(best.score):
+            all_tried[reg] = found = tried(reg)
+            if not found[1].close_to(best[1]):
                 break
-            best = max(best, tried[-1], key=lambda one: one.score.total)
-    return max((one for one in tried if one.score.close_to(best.score)), key=lambda one: one.reg)
+            best = max(best, found, key=lambda one: one[1].total)
+    return all_tried[max(reg for reg, (_, score) in all_tried.items() if score.close_to(best[1]))]
 
 
 def solve_dual(
@@ -356,6 +448,12 @@ class HeldOutScore:
         r = products.mean(axis=0)
         influence = products - r * (P * P + Q * Q) / 2  # of a correlation: (n, k), mean 0
         return cls(float(r.sum()), influence.sum(axis=1))
+
+    @classmethod
+    def mean(cls, scores: Sequence["HeldOutScore"]) -> "HeldOutScore":
+        """The mean of scores on parts of the rows that are about equally large."""
+        total = float(np.mean([score.total for score in scores]))
+        return cls(total, np.concatenate([score.influence for score in scores]))
 
     def close_to(self, best: "HeldOutScore", errors: float = 1.0) -> bool:
         """Whether this score is not below `best` by more than so many standard errors."""
