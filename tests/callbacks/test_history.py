@@ -134,15 +134,19 @@ class TestEarlyStopping:
         assert state.stopped is None
 
 
-def test_the_time_limit_counts_from_its_creation():
+@pytest.mark.parametrize(
+    ("after", "stop"),
+    [({}, 105.0), ({"seconds_after": 2.0}, 103.0), ({"steps_after": 4.0}, 101.0)],
+    ids=["", "seconds", "steps"],
+)
+def test_the_time_limit_leaves_time_for_what_follows(after, stop):
     now = [100.0]
-    limit = TimeLimit(5.0, lambda: now[0])
-    stops = []
-    for now[0] in (100.0, 104.999, 105.0, 200.0):
+    limit, stops = TimeLimit(105.0, **after, now=lambda: now[0]), []
+    for now[0] in (stop - 0.001, stop):  # the only step has taken the time since 100
         stops.append(limit(state_at(1), step_result()).stopped)
-    assert stops == [None, None, OUT_OF_TIME, OUT_OF_TIME]
+    assert stops == [None, OUT_OF_TIME]
     state = state_at(1, stopped=CONVERGED)
-    assert TimeLimit(5.0, lambda: 0.0)(state, step_result()) is state
+    assert TimeLimit(5.0, now=lambda: 0.0)(state, step_result()) is state
 
 
 class Terminal(io.StringIO):

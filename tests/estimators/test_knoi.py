@@ -8,15 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knoi import KNOI, KernelCCA, LinearCCA
+from knoi import KNOI, FourierCCA, KernelCCA, LinearCCA, NystromCCA
 from knoi.arrays.backend import numpy_backend
 from knoi.callbacks.history import COLUMNS
 from knoi.data.pairs import PairSource
+from knoi.data.source import RowSource
 from knoi.datasets import make_two_views
 from knoi.engine import Serial
 from knoi.estimators import training
 from knoi.estimators.setup import Setup
-from tests.estimators.models import every_solver, related_views, small_knoi
+from knoi.exceptions import InputError
+from tests.estimators.models import (
+    AS_PUBLISHED,
+    assert_same_model,
+    every_solver,
+    related_views,
+    reloaded,
+    small_knoi,
+)
 
 
 class TestLengthOfTraining:
@@ -178,3 +187,83 @@ class TestExactLimits:
         X, Y = views[0][:300], views[1][:300]
         model = KNOI(2, rank=300, reg=1e-2, batch_size=300, epochs=300, held_out=0, random_state=0)
         self.assert_same_scores(model.fit(X, Y), KernelCCA(2, reg=1e-2).fit(X, Y), X, Y, 1e-2)
+
+
+class TestClosedForm:
+    """Where the closed form of the same features is the faster way, it is solved instead."""
+
+    PARAMS = {"n_components": 2, "rank": 50, "random_state": 0, **AS_PUBLISHED}
+
+    @pytest.mark.parametrize(
+        ("own", "closed_form"),
+        [
+            ({}, NystromCCA(**PARAMS)),
+            ({"approximation": "fourier"}, FourierCCA(**PARAMS)),
+            ({"kernel": "linear"}, LinearCCA(2)),
+            ({"landmarks": "kmeans", "reg": 1e-3}, NystromCCA(landmarks="kmeans", reg=1e-3, **PARAMS)),
+        ],
+        ids=["nystrom", "fourier", "linear", "landmarks"],
+    )
+    def test_few_rows_get_the_very_closed_form(self, own, closed_form, tmp_path):
+        X, Y = related_views(600)
+        model = KNOI(**self.PARAMS, **own).fit(X, Y)
+        assert model.stopped_ == "closed form"
+        assert_same_model(model, closed_form.fit(X, Y), X, Y, 1e-12)
+        assert model.reg_ == closed_form.reg_
+        assert model.history_ == {name: [] for name in COLUMNS}
+        assert_same_model(model, reloaded(model, tmp_path), X, Y, 1e-12)
+        model.partial_fit(X, Y)  # starts a stream, which is trained
+        assert model.history_["step"]
+
+    @pytest.mark.parametrize(
+        "own",
+        [
+            {"batch_size": 100},
+            {"epochs": 2},
+            {"learning_rate": 0.5},
+            {"precondition": None, "approximation": "fourier"},
+            {"callbacks": [lambda state, result: state]},
+            {"max_time": 1e-6},
+            {"solver": "stochastic"},
+        ],
+        ids=lambda own: next(iter(own)),
+    )
+    def test_what_only_training_has_is_trained(self, own):
+        model = KNOI(**self.PARAMS, **own).fit(*related_views(600))
+        assert model.stopped_ != "closed form"
+        assert model.history_["step"]
+
+    def test_many_rows_and_features_are_trained(self):
+        """The cost of both is estimated from the sizes alone."""
+        plans = {
+            (n, rank): KNOI(2, rank=rank)._closed_form(
+                *planned(KNOI(2, rank=rank), n), numpy_backend()
+            )
+            for n in (1000, 200_000)
+            for rank in (500, 4000)
+        }
+        assert {key for key, found in plans.items() if found is None} >= {(200_000, 4000)}
+        assert isinstance(plans[1000, 500], NystromCCA)
+
+    def test_refusals(self):
+        data = related_views(600)
+        with pytest.raises(InputError, match="solver='exact' with batch_size=100"):
+            KNOI(**self.PARAMS, solver="exact", batch_size=100).fit(*data)
+        with pytest.raises(InputError, match="both views need the same kind"):
+            KNOI(**self.PARAMS, solver="exact", kernel=("rbf", "linear")).fit(*data)
+        with pytest.raises(InputError, match="solver='closed'"):
+            KNOI(**self.PARAMS, solver="closed").fit(*data)
+
+
+def planned(model, n_rows):
+    """The plan for so many rows, and pairs of this size that are never read."""
+
+    def unread(start, stop):
+        raise AssertionError("the decision needs no data")
+
+    views = [
+        RowSource(name, shape=(n_rows, 20), dtype=np.dtype(np.float32), fetch=unread)
+        for name in "XY"
+    ]
+    pairs = PairSource.open(*views)
+    return model._plan(pairs, numpy_backend("float32"), Serial(), streaming=False), pairs

@@ -110,7 +110,7 @@ def test_directions_without_variance_under_the_weakest_regulariser_are_no_error(
     moments = Moments((2, 2), backend)
     moments.update(X, Y)
     with pytest.raises(InputError, match="view X varies in only 1 independent directions"):
-        solve_primal(moments.covariances(), 2, (REGULARISERS[-1],) * 2, backend)
+        solve_primal(moments.covariances(), 2, (REGULARISERS[0],) * 2, backend)
     start = warm_start(maps, (X, Y), 2, backend, Serial())
     assert [W.shape for W in start.weights] == [(2, 2)] * 2
     assert all(np.isfinite(W).all() for W in start.weights)

@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cache
+from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
 import array_api_compat.numpy
@@ -429,3 +430,17 @@ def whitener(S: Array, r: float, precision: float, backend: Backend) -> Whitener
     values, vectors = xp.linalg.eigh(S)
     kept = values > noise
     return Whitener(backend, scale, vectors[:, kept] / xp.sqrt(values[kept]), triangular=False)
+
+
+def operations_per_second() -> float:
+    """Floating-point operations per second of a float32 product, on the cores that BLAS uses.
+
+    The median: where other processes run now and then, they will do so later, too.
+    """
+    A = np.ones((1024, 1024), np.float32)
+    seconds = []
+    for _ in range(10):
+        start = perf_counter()
+        A @ A
+        seconds.append(perf_counter() - start)
+    return 2 * 1024**3 / float(np.median(seconds))

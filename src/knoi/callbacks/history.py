@@ -148,18 +148,29 @@ class EarlyStopping:
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Stop `seconds` after the limit was created."""
+    """Stop at `deadline`, or as long before as what follows training takes.
 
-    seconds: float
+    That is a number of seconds, and the time of so many further steps.
+    """
+
+    deadline: float  # of the clock `now`
+    seconds_after: float = 0.0
+    steps_after: float = 0.0
     now: Callable[[], float] = monotonic
-    _deadline: float = field(init=False)
+    _began: float = field(init=False)
+    _steps: list[int] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_deadline", self.now() + self.seconds)
+        object.__setattr__(self, "_began", self.now())
 
     def __call__(self, state: TrainingState, result: StepResult) -> TrainingState:
         """Stop the run if time is up."""
-        return replace(state, stopped=OUT_OF_TIME) if self.now() >= self._deadline else state
+        now, step = self.now(), state.optimizer.steps
+        if not self._steps:
+            self._steps.append(step - 1)
+        per_step = (now - self._began) / max(1, step - self._steps[0])
+        left = self.deadline - self.seconds_after - self.steps_after * per_step - now
+        return replace(state, stopped=OUT_OF_TIME) if left <= 0 else state
 
 
 class ProgressBar:

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi import checks
-from knoi.arrays.backend import Array, Backend, DType, torch_backend
+from knoi.arrays.backend import (
+    Array,
+    Backend,
+    DType,
+    operations_per_second,
+    torch_backend,
+)
 from knoi.arrays.random import View, seed_from
 from knoi.arrays.sparse import dense, is_sparse
 from knoi.callbacks import Callback
@@ -23,7 +29,6 @@ from knoi.estimators.heads import (
     SHARE_OF_TIME,
     HeadPlan,
     HeadSearch,
-    operations_per_second,
     plan_head,
 )
 from knoi.estimators.setup import (
@@ -133,7 +138,7 @@ class DeepCCA(StochasticCCA):
         Passes over the data. None: as many as `max_time` allows; without it, as many as give 2000
         steps, or a million samples if that is less.
     max_time : float or None, default=None
-        Seconds for training and head together.
+        Seconds for the whole call of `fit`, the head included.
     tol, checkpoint, checkpoint_seconds, callbacks, verbose
         As in `KNOI`.
     held_out : float, default=0.1
@@ -341,6 +346,9 @@ class DeepCCA(StochasticCCA):
             numbers += WEIGHT_VECTORS * weights + 4 * b * sum(widths)
         return numbers * sizes.itemsize
 
+    def _closed_form(self, plan: Plan, pairs: PairSource, backend: Backend) -> None:
+        """None: networks have none."""
+
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         """The networks, before training."""
         hidden = hidden_layers(self.hidden)
@@ -385,7 +393,8 @@ class DeepCCA(StochasticCCA):
                 check_outputs(setup.other_features()[view], rows, U, view, self.n_components)
             views.append(ViewState(U, backend.zeros((2, network.n_parameters))))
         head = self._plan_head(setup, pairs.n_rows)
-        limit = None if self.max_time is None else max(self.max_time - head.seconds, 0.0)
+        left = setup.seconds_left()
+        limit = None if left is None else max(left - head.seconds, 0.0)
         epochs = plan.epochs if self.epochs is None or not plan.epochs else self.epochs
         steps = epochs * -(-pairs.n_rows // plan.batch_size)
         rate, decay = settings["learning_rate"], settings["weight_decay"]

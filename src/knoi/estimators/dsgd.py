@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from knoi import checks
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, generator, seed_from
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
@@ -181,6 +181,9 @@ class DoublyStochasticCCA(StochasticCCA):
             method=type(self).__name__,
         )
         return make_plan(request, sizes, seed_from(self.random_state))
+
+    def _closed_form(self, plan: Plan, pairs: PairSource, backend: Backend) -> None:
+        """None: this estimator is for comparisons with its steps."""
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
         paired = checks.flag("paired", self.paired)

@@ -9,7 +9,6 @@ standard error. Then the chosen head is solved with them as well.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -100,20 +99,6 @@ def plan_head(
         if cost(*plan) <= seconds:
             break
     return HeadPlan(*plan, cost(*plan))
-
-
-def operations_per_second() -> float:
-    """Floating-point operations per second of a float32 product, on the cores that BLAS uses.
-
-    The median: where other processes run now and then, they will do so later, too.
-    """
-    A = np.ones((1024, 1024), np.float32)
-    seconds = []
-    for _ in range(10):
-        start = perf_counter()
-        A @ A
-        seconds.append(perf_counter() - start)
-    return 2 * 1024**3 / float(np.median(seconds))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """KNOI: kernel CCA for any number of rows, learned from minibatches."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -7,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from knoi import checks
-from knoi.arrays.backend import Array
+from knoi.arrays.backend import Array, Backend, operations_per_second
 from knoi.arrays.random import Purpose, View, generator, seed_from
 from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
+from knoi.estimators.closed_form import (
+    CHOOSING,
+    CHOOSING_TORCH,
+    ClosedFormCCA,
+    FourierCCA,
+    LinearCCA,
+    NystromCCA,
+)
 from knoi.estimators.metric import fit_columns
 from knoi.estimators.setup import (
     Maps,
@@ -43,8 +52,33 @@ from knoi.solvers.acceleration import (
 from knoi.solvers.loop import OptimizerState, at_rest
 from knoi.solvers.noi import KNOIUpdate, StepSize, largest_curvature
 
+logger = logging.getLogger("knoi")
+
 NOT_RANDOM = ("auto", "nystrom")  # approximations besides random features
 PRECONDITIONERS = ("auto", "columns", "low_rank", None)
+SOLVERS = ("auto", "exact", "stochastic")
+# Parameters of training, with the defaults that leave the solver open.
+TRAINED: dict[str, Any] = {
+    "precondition": "auto",
+    "learning_rate": None,
+    "lr_decay": None,
+    "momentum": None,
+    "batch_size": None,
+    "time_constant": 0.0,
+    "weight_decay": None,
+    "average": None,
+    "extra_directions": None,
+    "epochs": None,
+    "checkpoint": None,
+    "callbacks": (),
+}
+# Decompositions of M x M matrices for one fit, in products of such matrices, and the part of the
+# planned samples that training takes before it has converged; measured on
+# benchmarks/paper/data_sets.py.
+DECOMPOSITIONS = 400
+SHARE_OF_SAMPLES = 0.5
+# With a time limit, what the closed form may take of it, by a rough estimate.
+SHARE_OF_TIME = 0.5
 # Regularisation where the warm start could not choose one, and the smallest shift of `Columns`.
 DEFAULT_REG = 1e-3
 MIN_SHIFT = {"float32": 5e-7, "float64": 1e-9}
@@ -140,10 +174,16 @@ class KNOI(StochasticCCA):
         over the data needs none and has none. The published algorithm has `weight_decay` instead.
     extra_directions : int or None, default=None
         Directions learned beyond `n_components`, of which the best are kept. Published: 0.
+    solver : {"auto", "exact", "stochastic"}, default="auto"
+        "stochastic" trains on minibatches. "exact" solves for the same features in closed form, as
+        `NystromCCA` or `FourierCCA` do: better and faster where there are few rows or features,
+        without held-out rows. "auto" takes the closed form where it fits in `memory_budget` and is
+        not slower, unless a parameter that only training has is given (`precondition`, a learning
+        rate, `batch_size`, `epochs`, `checkpoint`, `callbacks` and the like).
     epochs : int or None, default=None
         Passes over the data. None: as many as give a million samples, at most 100.
     max_time : float or None, default=None
-        Seconds after which a call of `fit` stops training; a resumed call counts from 0.
+        Seconds for the whole call of `fit`, about; a resumed call counts from 0.
     tol : float or None, default=1e-3
         Training stops early when the held-out total correlation has risen by less than this
         fraction while the number of samples doubled; None never stops early.
@@ -175,8 +215,8 @@ class KNOI(StochasticCCA):
         NaN if there are none), "learning_rate", "rolled_back" (True where the views fell apart:
         the weights were rolled back, and the learning rate halved).
     stopped_ : str or None
-        Why training ended: "epochs", "converged", "out of time", or the reason of a callback; None
-        after `partial_fit`, which may continue.
+        Why training ended: "epochs", "converged", "out of time", or the reason of a callback;
+        "closed form" if there was none to do; None after `partial_fit`, which may continue.
     n_samples_seen_ : int
         Samples seen in training.
     reg_ : pair of floats
@@ -222,6 +262,7 @@ class KNOI(StochasticCCA):
         average: bool | None = None,
         reg: Any = "auto",
         extra_directions: int | None = None,
+        solver: str = "auto",
         epochs: int | None = None,
         max_time: float | None = None,
         tol: float | None = 1e-3,
@@ -252,6 +293,7 @@ class KNOI(StochasticCCA):
         self.average = average
         self.reg = reg
         self.extra_directions = extra_directions
+        self.solver = solver
         self.epochs = epochs
         self.max_time = max_time
         self.tol = tol
@@ -315,6 +357,61 @@ class KNOI(StochasticCCA):
             map_bytes=(map_bytes[0], map_bytes[1]),
         )
         return make_plan(request, sizes, seed_from(self.random_state))
+
+    def _closed_form(
+        self, plan: Plan, pairs: PairSource, backend: Backend
+    ) -> ClosedFormCCA | None:
+        solver = checks.one_of("solver", self.solver, SOLVERS)
+        trained = [name for name, default in TRAINED.items() if getattr(self, name) != default]
+        if solver == "stochastic" or (solver == "auto" and trained):
+            return None
+        if solver == "exact" and trained:
+            raise InputError(
+                f"solver='exact' with {trained[0]}={getattr(self, trained[0])!r}, which only "
+                "training has. Leave it out, or set solver='auto'."
+            )
+        estimator: type[ClosedFormCCA] = FourierCCA
+        if plan.approximation == ("nystrom", "nystrom"):
+            estimator = NystromCCA
+        elif plan.approximation == ("identity", "identity"):
+            estimator = LinearCCA
+        elif {"nystrom", "identity"} & set(plan.approximation):
+            if solver == "auto":
+                return None
+            raise InputError(
+                f"solver='exact' with approximations {plan.approximation}: both views need the "
+                "same kind. Set approximation to 'nystrom' or to random features."
+            )
+        if solver == "auto" and not self._closed_form_pays(plan, pairs, backend):
+            return None
+        own = {name for name in estimator._get_param_names() if hasattr(self, name)}
+        parameters = {name: getattr(self, name) for name in own}
+        if estimator is FourierCCA:
+            parameters["approximation"] = tuple(
+                name if one == "auto" else one
+                for name, one in zip(plan.approximation, self._approximations(), strict=True)
+            )
+        logger.info("solver: closed form of the features (%s).", estimator.__name__)
+        return estimator(**parameters)
+
+    def _closed_form_pays(self, plan: Plan, pairs: PairSource, backend: Backend) -> bool:
+        """Whether the closed form fits in memory and time, and is not slower than training."""
+        M, d, N = max(plan.rank), max(pairs.n_cols), pairs.n_rows
+        matrices = CHOOSING if backend.is_numpy else CHOOSING_TORCH
+        if 8 * matrices * M**2 > self._budget(backend) // 2:
+            return False
+        # Floating-point operations: features of both views, whitened, and their moments; then
+        # decompositions, which are several times slower than products.
+        exact = N * (4 * M * d + 8 * M**2) + DECOMPOSITIONS * M**3
+        samples = SHARE_OF_SAMPLES * plan.epochs * N
+        per_sample = 4 * M * (d + 2 * plan.directions)
+        if "columns" in plan.precondition:
+            per_sample += 8 * M**2 * plan.directions // plan.batch_size
+        if self.max_time is not None and exact > SHARE_OF_TIME * self.max_time * (
+            operations_per_second()
+        ):
+            return False
+        return exact <= samples * per_sample
 
     def _approximations(self) -> tuple[Any, Any]:
         check = partial(check_approximation, others=NOT_RANDOM)

@@ -7,7 +7,6 @@ round is taken, and whether any is better than the columns as they are.
 
 import logging
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,8 +48,13 @@ MAX_ROUNDS = 5
 MIN_GAIN = 0.003
 # What is learned is used if it is better by so many standard errors: it is the best of many trials.
 STANDARD_ERRORS = 2.0
-# Rows that gradients are taken at, several sums of them per row if these are few. Fewer if rows
-# have so many columns that the gradients would be more numbers than this.
+# Rows of the first rounds. The last ones take all rows of the sample, if these are more by half:
+# few rows find the directions, many rows weigh them.
+FIRST_ROWS = 25_000
+MAX_LAST_ROUNDS = 2
+# Rows that gradients are taken at, a quarter of the rows if that is more, and several sums of them
+# per row if they are few. Fewer if rows have so many columns that the gradients would be more
+# numbers than this.
 GRADIENT_ROWS, GRADIENT_NUMBERS = 5000, 2**28
 # The part of the mean squared distance between rows that directions left out may have.
 CUT = 1e-3
@@ -168,6 +172,24 @@ def metric_kinds(request: MetricRequest, pairs: PairSource) -> tuple[str | None,
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Rows to fit on and rows to evaluate on."""
+
+    fitted: RowPair
+    held_out: RowPair
+
+    @property
+    def n(self) -> int:
+        """Rows to fit on."""
+        return int(self.fitted[0].shape[0])
+
+    @property
+    def landmarks(self) -> int:
+        """Landmarks for so many rows."""
+        return min(METRIC_FEATURES, LANDMARKS + self.n // ROWS_PER_LANDMARK, self.n)
+
+
+@dataclass(frozen=True)
 class Trial:
     """A metric and a width that were tried: what kernel CCA found with them."""
 
@@ -194,70 +216,82 @@ class Learner:
 
     def best(self) -> Trial | None:
         """The trial that does best on held-out rows; None if that is not clearly better."""
-        plain = best = self._tried((None, None), 1.0)
-        if any(self.kinds):
-            for _ in range(MAX_ROUNDS):
-                trial = self._tried(self._from_gradients(best), best.factor)
-                gain = trial.total - best.total
-                best = max(best, trial, key=lambda one: one.total)
-                if gain < MIN_GAIN * best.total:
-                    break
+        first, *more = self._samples()
+        plain = self._tried(first, (None, None), 1.0)
+        best = self._rounds(first, plain, MAX_ROUNDS)
         if self.request.tunes_width:
-            best = self._best_width(best)
-        clearly = not plain.score.close_to(best.score, STANDARD_ERRORS)
-        chosen = best if clearly else None
-        if chosen is None:
+            best = self._best_width(first, best)
+        if plain.score.close_to(best.score, STANDARD_ERRORS):
             logger.info("metric: none, by held-out pairs.")
-        else:
-            dims = [None if t is None else t.rank for t in best.transforms]
-            logger.info(
-                "metric: held-out correlation %.2f instead of %.2f; columns %s of %s, %g x median.",
-                *(best.total, plain.total, dims, self.pairs.n_cols, best.factor),
-            )
-        return chosen
-
-    @cached_property
-    def _rows(self) -> tuple[RowPair, RowPair]:
-        """Rows to fit on and to evaluate on."""
-        x, y = self.pairs.sample(self.request.max_rows, derived_seed(self.seed, Purpose.METRIC))
-        n = int(x.shape[0])
-        held_out = np.arange(n) * 5 * HELD_OUT_RUNS // n % 5 == 4
-        dtype = self.pairs.dtype
-        fitted, rest = (
-            (x[part].astype(dtype), y[part].astype(dtype)) for part in (~held_out, held_out)
+            return None
+        dims = [None if t is None else t.rank for t in best.transforms]
+        logger.info(
+            "metric: held-out correlation %.2f instead of %.2f; columns %s of %s, %g x median.",
+            *(best.total, plain.total, dims, self.pairs.n_cols, best.factor),
         )
-        return fitted, rest
+        for sample in more:
+            start = self._tried(sample, best.transforms, best.factor)
+            best = self._rounds(sample, start, MAX_LAST_ROUNDS)
+            what = "metric: held-out correlation %.2f instead of %.2f on %d rows."
+            logger.info(what, best.total, start.total, sample.n)
+        return best
 
-    def _tried(self, transforms: tuple[Any, Any], factor: float) -> Trial:
+    def _samples(self) -> list[Sample]:
+        """The rows of the first rounds, and those of the last ones."""
+        x, y = self.pairs.sample(self.request.max_rows, derived_seed(self.seed, Purpose.METRIC))
+        n, dtype = int(x.shape[0]), self.pairs.dtype
+        sizes = [FIRST_ROWS, n] if n > 1.5 * FIRST_ROWS else [n]
+        samples = []
+        for size in sizes:
+            # Evenly spread rows, so that both sizes hold out the same parts of the data.
+            rows = np.arange(size) * n // size
+            held_out = np.arange(size) * 5 * HELD_OUT_RUNS // size % 5 == 4
+            fitted, rest = (
+                (x[part].astype(dtype), y[part].astype(dtype))
+                for part in (rows[~held_out], rows[held_out])
+            )
+            samples.append(Sample(fitted, rest))
+        return samples
+
+    def _rounds(self, sample: Sample, best: Trial, most: int) -> Trial:
+        """The best trial after rounds that start from this one."""
+        for _ in range(most if any(self.kinds) else 0):
+            trial = self._tried(sample, self._from_gradients(sample, best), best.factor)
+            gain = trial.total - best.total
+            best = max(best, trial, key=lambda one: one.total)
+            if gain < MIN_GAIN * best.total:
+                break
+        return best
+
+    def _tried(self, sample: Sample, transforms: tuple[Any, Any], factor: float) -> Trial:
         """Kernel CCA with these transforms and this width."""
-        request, (fitted, held_out) = self.request, self._rows
-        backend, n = request.backend, int(fitted[0].shape[0])
-        landmarks = min(METRIC_FEATURES, LANDMARKS + n // ROWS_PER_LANDMARK, n)
-        chosen = self._some(n, max(landmarks, MEDIAN_ROWS))
+        request, backend, landmarks = self.request, self.request.backend, sample.landmarks
+        chosen = self._some(sample.n, max(landmarks, MEDIAN_ROWS))
         rows = [
             _transformed(view[chosen], transform)
-            for view, transform in zip(fitted, transforms, strict=True)
+            for view, transform in zip(sample.fitted, transforms, strict=True)
         ]
-        sample = rows[0], rows[1]
-        kernels = sized_kernels(request.kernels, request.width, sample, self.seed, factor)
+        kernels = sized_kernels(
+            request.kernels, request.width, (rows[0], rows[1]), self.seed, factor
+        )
         maps = []
         for view, kernel, transform in zip(rows, kernels, transforms, strict=True):
             features: FeatureMap = Nystrom.fit(view[:landmarks], kernel)
             features = features if transform is None else Chain(transform, features, kernel)
             maps.append(features.to(backend))
         moments = Moments((maps[0].rank, maps[1].rank), backend)
-        for part in even_slices(n, 8 * PIECE_ROWS):
+        for part in even_slices(sample.n, 8 * PIECE_ROWS):
             Phi, Psi = (
                 features_of(one, view[part], backend, request.engine)
-                for one, view in zip(maps, fitted, strict=True)
+                for one, view in zip(maps, sample.fitted, strict=True)
             )
             moments.update(Phi, Psi)
         held = [
             features_of(one, view, backend, request.engine)
-            for one, view in zip(maps, held_out, strict=True)
+            for one, view in zip(maps, sample.held_out, strict=True)
         ]
         L = min(request.n_components, maps[0].rank, maps[1].rank)
-        path = RidgePath.of(moments.covariances(), (held[0], held[1]), backend)
+        path = RidgePath.of(moments.covariances(consume=True), (held[0], held[1]), backend)
         reg, score = choose_reg([path], L, REGS, FIRST_REG)
         return Trial(transforms, factor, (maps[0], maps[1]), path.solution(reg, L), score)
 
@@ -265,22 +299,24 @@ class Learner:
         """At most `count` of n rows, in random order."""
         return generator(self.seed, Purpose.METRIC).permutation(n)[:count]
 
-    def _from_gradients(self, trial: Trial) -> tuple[FeatureMap | None, FeatureMap | None]:
+    def _from_gradients(
+        self, sample: Sample, trial: Trial
+    ) -> tuple[FeatureMap | None, FeatureMap | None]:
         """The metric J' J of the projections of a trial, as a transform of each view."""
         weights = (trial.solution.U, trial.solution.V)
         made: list[FeatureMap | None] = []
-        for view, kind, rows in zip(View, self.kinds, self._rows[0], strict=True):
+        for view, kind, rows in zip(View, self.kinds, sample.fitted, strict=True):
             if kind is None:
                 made.append(None)
                 continue
-            n = int(rows.shape[0])
-            most = max(1, min(GRADIENT_ROWS, GRADIENT_NUMBERS // int(rows.shape[1])))
-            some = rows[self._some(n, most)]
+            most = max(GRADIENT_ROWS, sample.n // 4)
+            most = max(1, min(most, GRADIENT_NUMBERS // int(rows.shape[1])))
+            some = rows[self._some(sample.n, most)]
             G = gradient_products(
                 trial.maps[view],
                 weights[view],
                 some,
-                draws=-(-most // n),
+                draws=-(-most // sample.n),
                 seed=self.seed,
                 view=view,
                 diagonal=kind == "diagonal",
@@ -290,12 +326,12 @@ class Learner:
             made.append(transform_for(G, some[:MEDIAN_ROWS]))
         return made[0], made[1]
 
-    def _best_width(self, trial: Trial) -> Trial:
+    def _best_width(self, sample: Sample, trial: Trial) -> Trial:
         """The trial with smaller or larger widths, as long as the correlation rises."""
         best, at = trial, FACTORS.index(trial.factor)
         for further in (FACTORS[:at][::-1], FACTORS[at + 1 :]):
             for factor in further:
-                other = self._tried(trial.transforms, factor)
+                other = self._tried(sample, trial.transforms, factor)
                 if other.total <= best.total:
                     break
                 best = other

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any, Literal, Self
 
 from knoi.arrays.backend import Array, Backend
@@ -34,9 +35,9 @@ CHECK_ROWS = 4096
 # Rows that a metric is learned from: some per feature of the fit, so that it takes a part of its
 # time, within limits; at most so many per second of a time limit. They and their features may take
 # an eighth of the memory budget.
-METRIC_ROWS_PER_FEATURE, MIN_METRIC_ROWS, MAX_METRIC_ROWS = 6, 5000, 25_000
+METRIC_ROWS_PER_FEATURE, MIN_METRIC_ROWS, MAX_METRIC_ROWS = 6, 5000, 100_000
 METRIC_ROWS_PER_SECOND = 300
-METRIC_FEATURES = 1000  # at most, per view
+METRIC_FEATURES = 2000  # at most, per view
 # Views of more columns get a weight per column instead of a transform.
 METRIC_COLUMNS = 2000
 # Advice where frequencies, one per column and feature, take too much memory.
@@ -495,6 +496,7 @@ class Setup:
     minibatch: Callable[..., Any]  # (map, batch_size, backend, keep=) -> features of a minibatch
     backend: Backend
     engine: Engine
+    deadline: float | None = None  # of `time.monotonic`, by which the call of `fit` is to end
 
     @classmethod
     def build(
@@ -505,6 +507,7 @@ class Setup:
         backend: Backend,
         engine: Engine,
         minibatch: Callable[..., Any] = MinibatchFeatures,
+        deadline: float | None = None,
     ) -> Self:
         """Place the maps on the backend."""
         placed = maps[0].to(backend), maps[1].to(backend)
@@ -512,7 +515,13 @@ class Setup:
         directions = min(plan.directions, *(features.rank for features in maps))
         b, keep = plan.batch_size, plan.keep_features
         x, y = (minibatch(one, b, backend, keep=keep) for one in placed)
-        return cls(plan, n_components, directions, placed, (x, y), minibatch, backend, engine)
+        return cls(
+            plan, n_components, directions, placed, (x, y), minibatch, backend, engine, deadline
+        )
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the call of `fit` is to end; None without a limit."""
+        return None if self.deadline is None else max(self.deadline - monotonic(), 0.0)
 
     def other_features(self) -> list[Any]:
         """Features of other rows than those of the current minibatch."""

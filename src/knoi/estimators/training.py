@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,6 +43,7 @@ from knoi.data.pairs import PairSource, RowPair
 from knoi.data.stream import Batch, PairStream, Position
 from knoi.engine import Engine, Serial, Threads, worker_count
 from knoi.estimators.base import BaseCCA, portable, unchanged_on_failure
+from knoi.estimators.closed_form import ClosedFormCCA
 from knoi.estimators.setup import (
     Maps,
     Plan,
@@ -49,6 +51,7 @@ from knoi.estimators.setup import (
     Sizes,
     check_domain,
 )
+from knoi.estimators.structure import structure_rows
 from knoi.exceptions import InputError, InputTypeError
 from knoi.persistence import flatten_state
 from knoi.projection import Projection, ViewProjection
@@ -67,6 +70,8 @@ from knoi.solvers.noi import MinibatchFeatures
 STEPS_PER_HELD_OUT_BATCH = 10
 # Training rows that the final linear CCA uses: many times its L + L dimensions.
 FINAL_ROWS = 65_536
+# The time that a row takes there and in the pass for predictions and loadings, of that of a step.
+FINAL_SHARE = 0.75
 # Rows that stand for the data in the identity of a run.
 IDENTITY_ROWS = 256
 # Parameters that decide how long a run takes or what it shows, but not its steps.
@@ -76,6 +81,8 @@ NOT_IDENTITY = frozenset(
         *("memory_budget", "n_jobs", "device"),
     )
 )
+# Why there were no steps.
+SOLVED = "closed form"
 # Latest rows of a stream that the components are aligned on, per direction learned.
 RECENT_PER_DIRECTION = 50
 
@@ -91,7 +98,8 @@ class Training:
     aligned_on: RowPair | None = None
     # How weights become a projection, (training, weights, pairs) -> Projection; None: `final_cca`.
     finish: Callable[..., Projection | None] | None = None
-    finish_seconds: float = 0.0  # what that takes about, of the time limit
+    # Seconds from the last step to the end of `fit`, about; None: as `final_cca`.
+    finish_seconds: float | None = None
 
     def with_engine(self, engine: Engine) -> "Training":
         """The same with other workers."""
@@ -199,6 +207,13 @@ class Training:
         )
         return Projection(x, y, solution.correlations)
 
+    def time_limit(self, deadline: float, n_rows: int) -> TimeLimit:
+        """Ends training so that what follows is done by the deadline."""
+        if self.finish_seconds is not None:
+            return TimeLimit(deadline, self.finish_seconds)
+        rows = min(FINAL_ROWS, n_rows) + structure_rows(n_rows)
+        return TimeLimit(deadline, steps_after=FINAL_SHARE * rows / self.setup.plan.batch_size)
+
     def _scores(self, minibatch: Any, W: Array) -> NDArray[Any]:
         """Phi W of the loaded rows, (b, k), float64."""
         scores = minibatch.project(W, self.setup.engine)
@@ -228,6 +243,8 @@ class StochasticCCA(BaseCCA):
     callbacks: Sequence[Callback]
     verbose: bool | None
     random_state: Any
+    reg_: tuple[float, float]
+    stopped_: str | None
     _facts = (*BaseCCA._facts, "history_", "stopped_", "n_samples_seen_")
     _minibatch: ClassVar[Callable[..., Any]] = MinibatchFeatures
 
@@ -238,6 +255,12 @@ class StochasticCCA(BaseCCA):
     @abstractmethod
     def _make_plan(self, pairs: PairSource, sizes: Sizes, *, streaming: bool) -> Plan:
         """Check the parameters that the plan depends on, and make it."""
+
+    @abstractmethod
+    def _closed_form(
+        self, plan: Plan, pairs: PairSource, backend: Backend
+    ) -> ClosedFormCCA | None:
+        """The closed form of the same features, where that is to be solved instead; or None."""
 
     @abstractmethod
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
@@ -269,10 +292,17 @@ class StochasticCCA(BaseCCA):
         -------
         self
         """
-        return self._fit(X, Y, partial(self._solve, resume=flag("resume", resume)))
+        solve = partial(self._solve, resume=flag("resume", resume), began=monotonic())
+        return self._fit(X, Y, solve)
 
     def _solve(
-        self, pairs: PairSource, backend: Backend, engine: Engine, *, resume: bool = False
+        self,
+        pairs: PairSource,
+        backend: Backend,
+        engine: Engine,
+        *,
+        resume: bool = False,
+        began: float = 0.0,
     ) -> Projection:
         # Parameters: errors that need no data come before any work.
         settings = self._settings()
@@ -284,13 +314,19 @@ class StochasticCCA(BaseCCA):
             plan = self._plan(pairs, backend, engine, streaming=False)
         else:
             plan = Plan.from_state_dict(stored["plan"])
+        closed_form = None if resume else self._closed_form(plan, pairs, backend)
+        if closed_form is not None:
+            return self._solved_by(closed_form, pairs, backend, engine)
         rows, held_out = pairs, None
         if plan.n_held_out:
             rows, rest = pairs.split(plan.n_held_out, plan.seed)
             held_out = rest.read(0, rest.n_rows)
         # Maps and start.
         maps = self._fit_maps(plan, rows)
-        setup = Setup.build(plan, maps, self.n_components, backend, engine, self._minibatch)
+        deadline = None if self.max_time is None else began + self.max_time
+        setup = Setup.build(
+            plan, maps, self.n_components, backend, engine, self._minibatch, deadline
+        )
         start, training = self._start(settings, setup, rows, held_out)
         state, save = TrainingState(start), None
         if directory is not None:
@@ -303,6 +339,17 @@ class StochasticCCA(BaseCCA):
         if state.stopped is None and state.position.epoch < epochs:
             state = self._train(state, training, rows, epochs, save)
         return self._finish(state, training, rows)
+
+    def _solved_by(
+        self, closed_form: ClosedFormCCA, pairs: PairSource, backend: Backend, engine: Engine
+    ) -> Projection:
+        """The projection of the closed form, and the record of a run without steps."""
+        projection = closed_form._solve(pairs, backend, engine)
+        self.reg_ = closed_form.reg_
+        self.stopped_ = SOLVED
+        self.history_ = as_columns([])
+        self.n_samples_seen_ = pairs.n_rows
+        return projection
 
     def _train(
         self,
@@ -328,8 +375,8 @@ class StochasticCCA(BaseCCA):
         evaluate = None if training.held_out is None else training.held_out_correlation
         every = -(-STEPS_PER_HELD_OUT_BATCH * max(plan.n_held_out, 1) // plan.batch_size)
         callbacks: list[Callback] = []
-        if self.max_time is not None:
-            callbacks.append(TimeLimit(max(self.max_time - training.finish_seconds, 0.0)))
+        if training.setup.deadline is not None:
+            callbacks.append(training.time_limit(training.setup.deadline, pairs.n_rows))
         history = History(every, last_step, evaluate)
         callbacks.append(history)
         if evaluate is not None and self.tol is not None:
@@ -362,7 +409,7 @@ class StochasticCCA(BaseCCA):
     def _finish(self, state: TrainingState, training: Training, pairs: PairSource) -> Projection:
         """The projection and the record of the run."""
         projection = training.projection(state, pairs)
-        self.stopped_: str | None = state.stopped or "epochs"
+        self.stopped_ = state.stopped or "epochs"
         self.history_ = as_columns(state.history)
         self.n_samples_seen_ = state.optimizer.samples
         return projection

@@ -20,7 +20,7 @@ from knoi.arrays.sparse import column_means, column_variances, dense, inner, is_
 from knoi.engine import Engine, even_slices
 from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Nystrom
-from knoi.solvers.exact import Moments, columnwise_correlation, solve_primal
+from knoi.solvers.exact import Moments, RidgePath, choose_reg
 
 # Rows of the subsample per eigenvector taken from it: further eigenvectors are noise.
 SAMPLE_PER_VECTOR = 10
@@ -32,7 +32,8 @@ SAMPLE_ROWS = 4000
 WARM_FEATURES = 1024
 ROWS_PER_FEATURE = 10
 # Regularisations that the warm start tries on held-out rows, relative to the total variance.
-REGULARISERS = (1e-3, 1e-4, 1e-5, 1e-6)
+REGULARISERS = tuple(10.0 ** (k / 2) for k in range(-14, -3))
+FIRST_REGULARISER = REGULARISERS[6]  # 1e-4
 CHUNK_ROWS = 2048
 
 
@@ -330,7 +331,8 @@ def warm_start(
     """Weights for k directions; None if the sample is too small.
 
     Every fifth row is held out and chooses the regularisation, by the correlation of the `wanted`
-    leading directions (default: of all).
+    leading directions (default: of all): the largest that does no worse than the best by more than
+    a standard error, so that it does not depend on which rows these are.
     """
     n = int(sample[0].shape[0])
     r = min(WARM_FEATURES, n // ROWS_PER_FEATURE, *(features.rank for features in maps))
@@ -349,22 +351,9 @@ def warm_start(
     )
     for Phi, Psi in zip(*fitted, strict=True):
         moments.update(Phi, Psi)
-    Phi, Psi = (np.vstack([backend.to_numpy(piece) for piece in pieces]) for pieces in held_out)
-    best, reached, chosen = None, -np.inf, 0.0
-    for reg in REGULARISERS:
-        try:
-            solution = solve_primal(
-                moments.covariances(consume=False), directions, (reg, reg), backend
-            )
-        except InputError:
-            if best is None:
-                raise
-            break  # directions without variance no longer count; smaller values would fail too
-        correlation = columnwise_correlation(
-            Phi @ solution.U[:, :wanted], Psi @ solution.V[:, :wanted]
-        )
-        if correlation > reached:
-            best, reached, chosen = solution, correlation, reg
-    if best is None:
-        return None
-    return WarmStart((small[0].weights(best.U), small[1].weights(best.V)), chosen, int(moments.n))
+    x, y = (backend.xp.concat(pieces, axis=0) for pieces in held_out)
+    covariances = moments.covariances(consume=True)
+    path = RidgePath.of(covariances, (x, y), backend, at_least=directions)
+    reg, _ = choose_reg([path], wanted or directions, REGULARISERS, FIRST_REGULARISER)
+    best = path.solution(reg, directions)
+    return WarmStart((small[0].weights(best.U), small[1].weights(best.V)), reg[0], int(moments.n))

@@ -273,17 +273,25 @@ class RidgePath:
         moments: Covariances,
         held_out: tuple[Array, Array],  # features (n, Mx) and (n, My)
         backend: Backend,
+        *,
+        at_least: int = 0,
     ) -> "RidgePath":
-        """From the moments of features of the rows to fit on, and the features of the others."""
+        """From the moments of features of the rows to fit on, and the features of the others.
+
+        Directions without variance are left out, but `at_least` so many are kept of a view that
+        varies: harmless to regularisers above 0.
+        """
         spectra, bases, rotated = [], [], []
         for S, mean, features in (
             (moments.Sxx, moments.mean_x, held_out[0]),
             (moments.Syy, moments.mean_y, held_out[1]),
         ):
             values, vectors = backend.xp.linalg.eigh(S)
-            kept = values > moments.precision * float(backend.xp.max(values))
-            values, vectors = values[kept], vectors[:, kept]
-            spectra.append(values)
+            largest = float(values[-1])
+            kept = int(backend.xp.sum(values > moments.precision * largest))
+            first = int(values.shape[0]) - (max(kept, at_least) if largest > 0 else 0)
+            values, vectors = values[max(0, first) :], vectors[:, max(0, first) :]
+            spectra.append(backend.xp.clip(values, 0.0, None))
             bases.append(vectors)
             rotated.append((backend.asarray(features, "float64") - mean) @ vectors)
         x, y = bases
