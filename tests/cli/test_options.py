@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
+from knoi import LinearCCA
 from knoi.cli import options
 from knoi.cli.options import Factor
 
@@ -61,4 +62,5 @@ def test_auto_is_linear_for_the_linear_kernel_unless_other_options_need_knoi():
     assert options.resolve_method("auto", {"kernel": "linear", "seed": 0}) == "linear"
     assert options.resolve_method("auto", {"kernel": "linear", "epochs": 1}) == "knoi"
     assert options.resolve_method("fourier", {"kernel": "linear"}) == "fourier"
-    assert options.make_model("linear", {"kernel": ("linear", "linear")}, {}).reg == 0.0
+    made = options.make_model("linear", {"kernel": ("linear", "linear")}, {})
+    assert isinstance(made, LinearCCA)

@@ -173,7 +173,7 @@ class TestExactLimits:
         model = KNOI(3, kernel="linear", epochs=800, held_out=0, random_state=0, n_jobs=1, **steps)
         # Minibatches leave some noise; all rows at once leave none.
         tolerance = 1e-3 if batch_size == N else 2e-2
-        self.assert_same_scores(model.fit(X, Y), LinearCCA(3).fit(X, Y), X, Y, tolerance)
+        self.assert_same_scores(model.fit(X, Y), LinearCCA(3, reg=0).fit(X, Y), X, Y, tolerance)
 
     def test_preconditioned_steps_on_linear_features_reach_linear_cca(self, views):
         X, Y = views
@@ -181,7 +181,7 @@ class TestExactLimits:
         model = KNOI(
             3, kernel="linear", reg=0.0, batch_size=N, epochs=200, held_out=0, random_state=0
         )
-        self.assert_same_scores(model.fit(X, Y), LinearCCA(3).fit(X, Y), X, Y, 1e-3)
+        self.assert_same_scores(model.fit(X, Y), LinearCCA(3, reg=0).fit(X, Y), X, Y, 1e-3)
 
     def test_with_all_rows_as_landmarks_it_reaches_kernel_cca(self, views):
         X, Y = views[0][:300], views[1][:300]
@@ -189,24 +189,25 @@ class TestExactLimits:
         self.assert_same_scores(model.fit(X, Y), KernelCCA(2, reg=1e-2).fit(X, Y), X, Y, 1e-2)
 
 
+FEW_FEATURES = {"n_components": 2, "rank": 50, "random_state": 0, **AS_PUBLISHED}
+
+
 class TestClosedForm:
     """Where the closed form of the same features is the faster way, it is solved instead."""
-
-    PARAMS = {"n_components": 2, "rank": 50, "random_state": 0, **AS_PUBLISHED}
 
     @pytest.mark.parametrize(
         ("own", "closed_form"),
         [
-            ({}, NystromCCA(**PARAMS)),
-            ({"approximation": "fourier"}, FourierCCA(**PARAMS)),
+            ({}, NystromCCA(**FEW_FEATURES)),
+            ({"approximation": "fourier"}, FourierCCA(**FEW_FEATURES)),
             ({"kernel": "linear"}, LinearCCA(2)),
-            ({"landmarks": "kmeans", "reg": 1e-3}, NystromCCA(landmarks="kmeans", reg=1e-3, **PARAMS)),
+            ({"landmarks": "kmeans"}, NystromCCA(landmarks="kmeans", **FEW_FEATURES)),
         ],
         ids=["nystrom", "fourier", "linear", "landmarks"],
     )
     def test_few_rows_get_the_very_closed_form(self, own, closed_form, tmp_path):
         X, Y = related_views(600)
-        model = KNOI(**self.PARAMS, **own).fit(X, Y)
+        model = KNOI(**FEW_FEATURES, **own).fit(X, Y)
         assert model.stopped_ == "closed form"
         assert_same_model(model, closed_form.fit(X, Y), X, Y, 1e-12)
         assert model.reg_ == closed_form.reg_
@@ -229,7 +230,7 @@ class TestClosedForm:
         ids=lambda own: next(iter(own)),
     )
     def test_what_only_training_has_is_trained(self, own):
-        model = KNOI(**self.PARAMS, **own).fit(*related_views(600))
+        model = KNOI(**FEW_FEATURES, **own).fit(*related_views(600))
         assert model.stopped_ != "closed form"
         assert model.history_["step"]
 
@@ -248,11 +249,11 @@ class TestClosedForm:
     def test_refusals(self):
         data = related_views(600)
         with pytest.raises(InputError, match="solver='exact' with batch_size=100"):
-            KNOI(**self.PARAMS, solver="exact", batch_size=100).fit(*data)
+            KNOI(**FEW_FEATURES, solver="exact", batch_size=100).fit(*data)
         with pytest.raises(InputError, match="both views need the same kind"):
-            KNOI(**self.PARAMS, solver="exact", kernel=("rbf", "linear")).fit(*data)
+            KNOI(**FEW_FEATURES, solver="exact", kernel=("rbf", "linear")).fit(*data)
         with pytest.raises(InputError, match="solver='closed'"):
-            KNOI(**self.PARAMS, solver="closed").fit(*data)
+            KNOI(**FEW_FEATURES, solver="closed").fit(*data)
 
 
 def planned(model, n_rows):

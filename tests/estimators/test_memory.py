@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from knoi import KNOI, FourierCCA
+from knoi import KNOI, FourierCCA, KernelCCA
 from knoi.arrays.backend import Backend, numpy_backend
-from knoi.engine import Serial
+from knoi.engine import Serial, parse_bytes
 from knoi.estimators.setup import Request, Sizes, make_plan
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Laplacian, Polynomial
 from knoi.solvers import acceleration
+from tests.estimators.models import AS_PUBLISHED, related_views
 
 GIB = 2**30
 
@@ -246,15 +247,39 @@ def test_the_warm_start_takes_the_memory_that_is_planned(kind, dtype, monkeypatc
     assert needed / 3 < peak[0] <= needed
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_closed_forms_keep_to_the_budget(pieces):
+@pytest.mark.parametrize(
+    ("pieces", "rows", "reg", "budget"),
+    [
+        (1, 6000, 1e-3, "60MiB"),
+        (3, 6000, 1e-3, "60MiB"),
+        (1, 6000, "auto", "100MiB"),
+        (3, 6000, "auto", "130MiB"),
+        (1, 1500, "auto", "140MiB"),  # several parts are held out
+    ],
+)
+def test_closed_forms_keep_to_the_budget(pieces, rows, reg, budget):
     rng = np.random.default_rng(0)
-    X, Y = (rng.standard_normal((6000, 50), dtype=np.float32) for _ in range(2))
-    model = FourierCCA(2, rank=700, random_state=0, memory_budget="60MiB", n_jobs=1)
+    X, Y = (rng.standard_normal((rows, 50), dtype=np.float32) for _ in range(2))
+    model = FourierCCA(2, rank=700, reg=reg, random_state=0, memory_budget=budget, n_jobs=1)
+    FourierCCA(2, rank=10).fit(X[:200], Y[:200])  # imports what a fit needs
     with traced() as peak:
         if pieces == 1:
             model.fit(X, Y)
         else:
-            for rows in np.array_split(np.arange(6000), pieces):
-                model.partial_fit(X[rows], Y[rows])
-    assert peak[0] <= 60 * 2**20
+            for part in np.array_split(np.arange(rows), pieces):
+                model.partial_fit(X[part], Y[part])
+    assert peak[0] <= parse_bytes(budget)
+    with pytest.raises(MemoryBudgetError):  # the plan is not far below it
+        model.set_params(memory_budget=parse_bytes(budget) // 3).fit(X, Y)
+
+
+@pytest.mark.parametrize(("reg", "matrices"), [(1e-2, 8), ("auto", 18)])
+def test_exact_kernel_cca_keeps_to_its_plan(reg, matrices):
+    X, Y = related_views(600)
+    model = KernelCCA(2, reg=reg, random_state=0, n_jobs=1, **AS_PUBLISHED)
+    model.fit(X[:60], Y[:60])  # imports what a fit needs
+    with traced() as peak:
+        model.fit(X, Y)
+    assert matrices / 2 < peak[0] / (8 * 600**2) < matrices
+    with pytest.raises(MemoryBudgetError, match="exact kernel CCA on 600 rows"):
+        model.set_params(memory_budget=peak[0]).fit(X, Y)

@@ -3,7 +3,6 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -42,9 +41,10 @@ SOLVING_COPIES = 9
 # The same with torch, which factorises and solves into new memory; measured on the CPU.
 SOLVING_TORCH = 10
 SOLVING_COPIES_TORCH = 15
-# The same while a regulariser is chosen.
-CHOOSING = 12
-CHOOSING_TORCH = 16
+# The same while a regulariser is chosen with one part of the rows held out, and with each further
+# part; and copies of the features of the rows in a part, in float64.
+CHOOSING, CHOOSING_COPIES, CHOOSING_TORCH, CHOOSING_AGAIN = 14, 18, 20, 3
+CHOOSING_ROWS, CHOOSING_ROWS_AGAIN = 4, 2
 # Regularisers that `reg="auto"` tries.
 REGS = tuple(10.0**k for k in range(-8, 1))
 # A fifth of the rows is held out for that, at most so many, and several times until it is enough of
@@ -53,8 +53,9 @@ MAX_HELD_OUT, ENOUGH_HELD_OUT, MOST_TIMES = 5000, 1000, 5
 MAX_FEATURES_AGAIN = 2000
 # Fewer rows are not worth it.
 MIN_ROWS = 50
-# `partial_fit` holds out every fifth run of this many rows.
-RUN_ROWS = 32
+# `partial_fit` holds out parts of all rows as long as there are at most so many, then every fifth
+# run of this many rows.
+FEW_ROWS, RUN_ROWS = 5000, 32
 
 
 class ClosedFormCCA(BaseCCA):
@@ -179,9 +180,10 @@ class ClosedFormCCA(BaseCCA):
         return moments
 
     def _finish_stream(self, stream: "_Stream", engine: Engine) -> Projection:
-        with stream.held_out() as held_out:
-            parts = [] if held_out is None else [held_out]
-            return self._finish(stream.maps, stream.moments, parts, engine, consume=False)
+        with stream.rows() as rows:
+            few = bool(stream.first)
+            held_out = held_out_parts(rows, max(_ranks(stream.maps))) if few else [rows]
+            return self._finish(stream.maps, stream.moments, held_out, engine, consume=False)
 
     def _finish(
         self,
@@ -248,9 +250,11 @@ class ClosedFormCCA(BaseCCA):
         matrices = SOLVING_COPIES if keep else SOLVING
         if not backend.is_numpy:
             matrices = SOLVING_COPIES_TORCH if keep else SOLVING_TORCH
-        if None in one_per_view("reg", self.reg, at_least_zero_or_auto):
-            matrices = max(matrices, CHOOSING if backend.is_numpy else CHOOSING_TORCH)
         solving = 8 * matrices * max(ranks) ** 2
+        remedy = self._remedy
+        if None in one_per_view("reg", self.reg, at_least_zero_or_auto):
+            solving = max(solving, choosing_bytes(pairs.n_rows, max(ranks), backend, keep=keep))
+            remedy = f"{remedy}, set reg to a number"
         uploaded = 0 if backend.in_main_memory else sum(pairs.bytes_on(backend))
         return self._rows_that_fit(
             backend,
@@ -258,7 +262,7 @@ class ClosedFormCCA(BaseCCA):
             here=(0, 2 * pairs.row_bytes),  # in use and read ahead
             n_rows=pairs.n_rows,
             purpose=f"the closed form with {max(ranks)} features per view",
-            remedy=f"{self._remedy} or raise memory_budget.",
+            remedy=f"{remedy} or raise memory_budget.",
         )
 
 
@@ -267,12 +271,28 @@ def held_out_parts(pairs: PairSource, n_features: int) -> list[PairSource]:
 
     They do not depend on the seed of an estimator, so that methods are compared on the same rows.
     """
-    n = pairs.n_rows
-    if n < MIN_ROWS:
-        return []
-    rows = min(MAX_HELD_OUT, n // 5)
-    times = 1 if n_features > MAX_FEATURES_AGAIN else min(MOST_TIMES, -(-ENOUGH_HELD_OUT // rows))
+    times, rows = held_out_sizes(pairs.n_rows, n_features)
     return [pairs.split(rows, derived_seed(0, Purpose.REG, k))[1] for k in range(times)]
+
+
+def held_out_sizes(n_rows: int, n_features: int) -> tuple[int, int]:
+    """How many parts to hold out, and the rows of each."""
+    if n_rows < MIN_ROWS:
+        return 0, 0
+    rows = min(MAX_HELD_OUT, n_rows // 5)
+    times = 1 if n_features > MAX_FEATURES_AGAIN else min(MOST_TIMES, -(-ENOUGH_HELD_OUT // rows))
+    return times, rows
+
+
+def choosing_bytes(n_rows: int, n_features: int, backend: Backend, *, keep: bool = False) -> int:
+    """Bytes at the peak while a regulariser is chosen; with `keep` the moments stay in memory."""
+    times, rows = held_out_sizes(n_rows, n_features)
+    matrices = CHOOSING_COPIES if keep else CHOOSING
+    if not backend.is_numpy:
+        matrices += CHOOSING_TORCH - CHOOSING
+    matrices += CHOOSING_AGAIN * max(0, times - 1)
+    copies = CHOOSING_ROWS + CHOOSING_ROWS_AGAIN * max(0, times - 1)
+    return 8 * n_features * (matrices * n_features + copies * rows)
 
 
 def chosen_reg(
@@ -305,7 +325,8 @@ class _Stream:
 
     maps: Maps
     seen: Moments | None = None
-    rows: tuple[RowPair, ...] = ()
+    first: tuple[RowPair, ...] = ()  # all rows, as long as they are few
+    runs: tuple[RowPair, ...] = ()  # every fifth run of rows
 
     @property
     def moments(self) -> Moments:
@@ -315,34 +336,35 @@ class _Stream:
     @property
     def held_bytes(self) -> int:
         """Bytes that stay as long as rows may follow."""
-        return self.moments.held_bytes + sum(
-            nested_bytes(view) for run in self.rows for view in run
-        )
+        kept = sum(nested_bytes(view) for run in (*self.first, *self.runs) for view in run)
+        return self.moments.held_bytes + kept
 
     def followed_by(self, moments: Moments, pairs: PairSource) -> "_Stream":
         """After one more piece, whose moments these are."""
         start = 0 if self.seen is None else self.seen.n
-        runs = list(self.rows)
+        stop = start + pairs.n_rows
+        first, runs = self.first, list(self.runs)
+        first = () if stop > FEW_ROWS else (*first, _copied(pairs, 0, pairs.n_rows))
         kept = sum(int(x.shape[0]) for x, _ in runs)
-        at = 0
-        while at < pairs.n_rows and kept < MAX_HELD_OUT:
-            run = (start + at) // RUN_ROWS
-            stop = min(pairs.n_rows, (run + 1) * RUN_ROWS - start)
-            if run % 5 == 4:
-                stop = min(stop, at + MAX_HELD_OUT - kept)
-                x, y = pairs.read(at, stop)
-                runs.append((stack([x]), stack([y])))  # copies
-                kept += stop - at
-            at = stop
+        for run in range(start // RUN_ROWS, -(-stop // RUN_ROWS)):
+            if run % 5 == 4 and kept < MAX_HELD_OUT:
+                at = max(run * RUN_ROWS, start)
+                end = min((run + 1) * RUN_ROWS, stop, at + MAX_HELD_OUT - kept)
+                runs.append(_copied(pairs, at - start, end - start))
+                kept += end - at
         if self.seen is not None:
             moments.merge(self.seen)
-        return replace(self, seen=moments, rows=tuple(runs))
+        return replace(self, seen=moments, first=first, runs=tuple(runs))
 
-    def held_out(self) -> AbstractContextManager[PairSource | None]:
-        """The rows that are kept, None if these are too few."""
-        if sum(int(x.shape[0]) for x, _ in self.rows) < MIN_ROWS // 5:
-            return nullcontext()
-        return PairSource.open(*(stack(view) for view in zip(*self.rows, strict=True)))
+    def rows(self) -> PairSource:
+        """The rows that are kept."""
+        x, y = zip(*(self.first or self.runs), strict=True)
+        return PairSource.open(stack(x), stack(y))
+
+
+def _copied(pairs: PairSource, start: int, stop: int) -> RowPair:
+    x, y = pairs.read(start, stop)
+    return stack([x]), stack([y])
 
 
 class LinearCCA(ClosedFormCCA):

@@ -11,7 +11,7 @@ from knoi.checks import at_least_zero_or_auto, count, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, format_bytes
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.closed_form import chosen_reg, held_out_parts
+from knoi.estimators.closed_form import chosen_reg, held_out_parts, held_out_sizes
 from knoi.exceptions import MemoryBudgetError
 from knoi.features import KernelColumns
 from knoi.projection import Projection, ViewProjection
@@ -20,6 +20,7 @@ from knoi.solvers.exact import RidgePath, solve_dual
 # N x N matrices in memory at the peak: both kernels, both eigenbases and the workspace of an
 # eigendecomposition; measured by benchmarks/speed/memory.py.
 DUAL_MATRICES = 8
+DUAL_AGAIN = 2.3  # for each further part of the rows that is held out to choose a regulariser
 DUAL_VIEWS = 3  # copies of the rows in float64 while they are centred and scaled
 # Regularisation of a few rows, and where the search for a better one starts.
 DEFAULT_REG = 1e-3
@@ -118,7 +119,10 @@ class KernelCCA(BaseCCA):
     def _check_memory(self, pairs: PairSource, backend: Backend) -> None:
         n_rows, budget = pairs.n_rows, self._budget(backend)
         views = sum(pairs.bytes_on(pick_backend(self.device, "float64")))
-        needed = 8 * DUAL_MATRICES * n_rows**2 + DUAL_VIEWS * n_rows * views
+        matrices = float(DUAL_MATRICES)
+        if None in one_per_view("reg", self.reg, at_least_zero_or_auto):
+            matrices += DUAL_AGAIN * max(0, held_out_sizes(n_rows, n_rows)[0] - 1)
+        needed = int(8 * matrices * n_rows**2) + DUAL_VIEWS * n_rows * views
         if needed > budget:
             raise MemoryBudgetError(
                 f"exact kernel CCA on {n_rows} rows needs about {format_bytes(needed)} but "

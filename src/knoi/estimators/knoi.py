@@ -14,12 +14,11 @@ from knoi.arrays.sparse import nested_bytes
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.closed_form import (
-    CHOOSING,
-    CHOOSING_TORCH,
     ClosedFormCCA,
     FourierCCA,
     LinearCCA,
     NystromCCA,
+    choosing_bytes,
 )
 from knoi.estimators.metric import fit_columns
 from knoi.estimators.setup import (
@@ -37,6 +36,7 @@ from knoi.estimators.setup import (
     rank_for,
 )
 from knoi.estimators.training import StochasticCCA, Training
+from knoi.exceptions import InputError
 from knoi.features import FeatureMap, Identity
 from knoi.features.landmarks import Selection
 from knoi.kernels import Linear, resolve
@@ -358,9 +358,7 @@ class KNOI(StochasticCCA):
         )
         return make_plan(request, sizes, seed_from(self.random_state))
 
-    def _closed_form(
-        self, plan: Plan, pairs: PairSource, backend: Backend
-    ) -> ClosedFormCCA | None:
+    def _closed_form(self, plan: Plan, pairs: PairSource, backend: Backend) -> ClosedFormCCA | None:
         solver = checks.one_of("solver", self.solver, SOLVERS)
         trained = [name for name, default in TRAINED.items() if getattr(self, name) != default]
         if solver == "stochastic" or (solver == "auto" and trained):
@@ -397,8 +395,7 @@ class KNOI(StochasticCCA):
     def _closed_form_pays(self, plan: Plan, pairs: PairSource, backend: Backend) -> bool:
         """Whether the closed form fits in memory and time, and is not slower than training."""
         M, d, N = max(plan.rank), max(pairs.n_cols), pairs.n_rows
-        matrices = CHOOSING if backend.is_numpy else CHOOSING_TORCH
-        if 8 * matrices * M**2 > self._budget(backend) // 2:
+        if choosing_bytes(N, M, backend) > self._budget(backend) // 2:
             return False
         # Floating-point operations: features of both views, whitened, and their moments; then
         # decompositions, which are several times slower than products.

@@ -257,9 +257,7 @@ class StochasticCCA(BaseCCA):
         """Check the parameters that the plan depends on, and make it."""
 
     @abstractmethod
-    def _closed_form(
-        self, plan: Plan, pairs: PairSource, backend: Backend
-    ) -> ClosedFormCCA | None:
+    def _closed_form(self, plan: Plan, pairs: PairSource, backend: Backend) -> ClosedFormCCA | None:
         """The closed form of the same features, where that is to be solved instead; or None."""
 
     @abstractmethod

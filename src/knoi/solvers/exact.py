@@ -178,9 +178,10 @@ class Moments:
             for (i, j), scatter in self._scatters.items()
         }
         for i in (0, 1):
-            # What is left of a column that varied in these rows only is rounding.
+            # What is left of a column that varied in these rows only is rounding. A sum that
+            # overflowed stays, for the error.
             before, after = (xp.linalg.diagonal(part[i, i]) for part in (self._scatters, scatters))
-            idle = after <= 1e-12 * before
+            idle = (after <= 1e-12 * before) & xp.isfinite(before)
             scatters[i, i][idle, :] = 0.0
             scatters[i, i][:, idle] = 0.0
             scatters[0, 1][(idle, slice(None)) if i == 0 else (slice(None), idle)] = 0.0
