@@ -373,7 +373,7 @@ def deep_sizes(results: Path) -> str:
         "pairs",
         "`DeepCCA`",
         "`NystromCCA`, tuned",
-        "`LinearCCA`, tuned",
+        "`LinearCCA`",
         "s, `DeepCCA`",
         "s, `NystromCCA`",
     )
