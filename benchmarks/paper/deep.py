@@ -7,8 +7,9 @@ The data sets, their split and both measures are those of `data_sets`. "defaults
 components only. "60 s" and the like plan the training so that fit, head included, ends within the
 time on two quiet cores; the seconds measured are stored. Whatever is chosen is chosen on held-out
 training rows, by `fit` itself; test rows are used once per cell. `--sizes` trains on the first 500,
-1000, ... rows of MNIST and MOCHA in random order, with 10 components, beside `LinearCCA` with its defaults
-and `NystromCCA` with a regulariser tuned on separate rows: from how many rows on do networks pay?
+1000, ... rows of MNIST and MOCHA in random order, with 10 components, beside `LinearCCA` with its
+defaults and `NystromCCA` with a regulariser tuned on separate rows: from how many rows on do
+networks pay?
 """
 
 import argparse
