@@ -7,6 +7,7 @@ import tempfile
 from unittest.mock import MagicMock
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -266,8 +267,10 @@ def test_nan_and_infinity(file, two_views):
         (HEADED, ":a,z", SourceFormatError, "no column 'z'. Available: 'a', 'b b', 'c,d', 'e'."),
         ("a,b,a\n1,2,3\n", ":a", SourceFormatError, "has 2 columns called 'a'"),
         ("1,2\n3,4\n", ":a", SourceFormatError, "has no header, so columns cannot be selected"),
-        # as pandas writes by default
-        (",a,b\n0,1.5,2.5\n", "", SourceFormatError, "has a first column without a name"),
+        (",a,b\n7,1.5,2.5\n", "", SourceFormatError, "has a first column without a name"),
+        (",a,b\n0,1.5,2.5\n5,1,2\n", "", SourceFormatError, "does not number the rows"),
+        (",a,b\n0,1.5,2.5\nx,1,2\n", "", SourceFormatError, "does not number the rows"),
+        (",a,b\n0,1.5,2.5\n1,x,2\n", "", InputTypeError, "has the string 'x' at row 1"),
         ("größe,b\n1,2\n".encode("latin-1"), "", SourceFormatError, "first line is not UTF-8 text"),
         ("a,b\n1,2\n".encode("utf-16"), "", SourceFormatError, "first line is not UTF-8 text"),
     ],
@@ -275,6 +278,27 @@ def test_nan_and_infinity(file, two_views):
 @pytest.mark.parametrize("name", ["view.csv", "view.csv.gz"])
 def test_headers(file, name, text, selector, error, fragment):
     assert fragment in error_message(f"{file(text, name)}{selector}", error)
+
+
+@pytest.mark.parametrize("first", [0, 1])  # as pandas writes by default, and R
+@pytest.mark.parametrize("table", [TABLE, COUNTS], ids=["floats", "integers"])
+@pytest.mark.parametrize("names", [None, list("abcd")])
+def test_an_index_without_a_name_is_left_out(file, caplog, small_blocks, first, table, names):
+    n, d = table.shape
+    frame = pd.DataFrame(table, np.arange(first, first + n), names and names[:d])
+    path = file(frame.to_csv())
+    caplog.set_level("INFO", "knoi")
+    np.testing.assert_array_equal(read_all(path), table)
+    assert "its first column numbers the rows and has no name: left out" in caplog.text
+    selected = f"{path}:{frame.columns[2]},{frame.columns[0]}"
+    np.testing.assert_array_equal(read_all(selected), table[:, [2, 0]])
+
+
+def test_numbers_of_columns_are_a_header(file):
+    path = file(pd.DataFrame(TABLE).to_csv(index=False))
+    with pytest.warns(UserWarning, match="its first line, 0, 1, 2, ..., is taken for the names"):
+        np.testing.assert_array_equal(read_all(path), TABLE)
+    np.testing.assert_array_equal(read_all(file("0,1\n2,3\n")), [[0, 1], [2, 3]])
 
 
 @pytest.mark.parametrize("kept", [1e-4, 0.5, 0.99])

@@ -7,10 +7,12 @@ the system frees it when the view is closed, and also when the process ends in a
 
 import csv
 import gzip
+import logging
 import re
 import reprlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -53,6 +55,9 @@ _NUMBER_BYTES = 64
 _WRITE_BYTES = 2**20
 
 
+logger = logging.getLogger("knoi")
+
+
 @dataclass(frozen=True)
 class _Layout:
     """The chosen columns of a CSV file and where its rows begin."""
@@ -63,6 +68,7 @@ class _Layout:
     first_row: tuple[str, ...]
     n_skipped: int  # lines before the first row
     columns: tuple[int, ...]  # positions of the chosen columns; may repeat
+    numbered: bool = False  # the first column has no name, and is left out if it numbers the rows
 
     @property
     def n_cols(self) -> int:
@@ -94,6 +100,8 @@ def open_csv(path: Path, selector: str | None, label: str) -> RowSource:
                 rows = _convert(layout, np.dtype(np.int64), label)
         if rows is None:
             rows = _convert(layout, np.dtype(np.float64), label)
+    if layout.numbered:
+        logger.info("%s: its first column numbers the rows and has no name: left out.", label)
     return array_source(rows, label, column_names=layout.column_names)
 
 
@@ -114,10 +122,13 @@ def read_csv(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:
 
 
 def read_lines(path: Path, selector: str | None, label: str) -> NDArray[np.str_]:
-    """The lines of a text file that are not blank."""
+    """The lines of a text file, without blank ones at its end."""
     reject_selector(label, "a text file has no columns", selector)
     with _open_text(path) as text:
-        return np.array([line.strip() for line in text if line.strip()], dtype=np.str_)
+        lines = [line.strip() for line in text]
+    while lines and not lines[-1]:
+        lines.pop()
+    return np.array(lines, dtype=np.str_)
 
 
 # The first lines: delimiter, column names, first row.
@@ -128,7 +139,7 @@ def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
     rows, n_lines = _first_rows(path, delimiter)
     if not rows:
         raise SourceFormatError(f"{label} is empty. Write rows of numbers to it.")
-    if _is_data(rows[0]):
+    if _is_data(rows[0]) and not _numbers_columns(rows[0]):
         names, first_row, n_skipped = None, rows[0], 0
     elif len(rows) == 1:
         raise InputError(
@@ -137,10 +148,18 @@ def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
         )
     else:
         names, first_row, n_skipped = tuple(name.strip() for name in rows[0]), rows[1], n_lines
+        if names[0] and _numbers_columns(names):
+            warnings.warn(
+                f"{label}: its first line, {', '.join(names[:3])}, ..., is taken for the names of "
+                "the columns. If it is a row, write names above it.",
+                UserWarning,
+                stacklevel=2,
+            )
         # Bytes that are not UTF-8 were replaced; UTF-16 has zeros.
         if any("\ufffd" in name or "\0" in name for name in names):
             raise SourceFormatError(f"{label}: its first line is not UTF-8 text. Save it in UTF-8.")
     columns: Iterable[int] = range(len(names or first_row))
+    numbered = False
     if selector is not None:
         if names is None:
             raise SourceFormatError(
@@ -149,12 +168,18 @@ def _read_layout(path: Path, selector: str | None, label: str) -> _Layout:
             )
         columns = map(names.index, choose_columns(label, names, selector))
     elif names is not None and len(names) > 1 and not names[0]:
-        raise SourceFormatError(
-            f"{label} has a first column without a name, which usually holds row numbers and is "
-            "not a feature. Select columns with PATH:a,b, or write the file without it, "
-            "e.g. with DataFrame.to_csv(index=False)."
-        )
-    return _Layout(path, delimiter, names, first_row, n_skipped, tuple(columns))
+        columns, numbered = range(1, len(names)), True
+        if first_row[0].strip() not in ("0", "1"):
+            raise _unnamed_column(label)
+    return _Layout(path, delimiter, names, first_row, n_skipped, tuple(columns), numbered)
+
+
+def _unnamed_column(label: str) -> SourceFormatError:
+    return SourceFormatError(
+        f"{label} has a first column without a name, which does not number the rows: is it an "
+        "index or a feature? Give it a name, or write the file without it, e.g. with "
+        "DataFrame.to_csv(index=False). Rows of X and Y are paired in order, not by an index."
+    )
 
 
 def _delimiter(path: Path) -> str:
@@ -192,6 +217,16 @@ def _is_data(row: Iterable[str]) -> bool:
     return bool(filled) and all(map(_is_number, filled))
 
 
+def _numbers_columns(row: Sequence[str]) -> bool:
+    """Whether this is the header that pandas writes for columns without names: 0, 1, 2, ...
+
+    After an empty cell if the index is written too. Two numbers alone may be data.
+    """
+    own = row[1:] if not row[0].strip() else row
+    least = 1 if len(own) < len(row) else 3
+    return len(own) >= least and [value.strip() for value in own] == list(map(str, range(len(own))))
+
+
 def _is_number(text: str) -> bool:
     """Whether Arrow reads this text as a number; unlike Python, it takes no underscores."""
     try:
@@ -216,6 +251,11 @@ def _convert(layout: _Layout, dtype: np.dtype[Any], label: str) -> NDArray[Any]:
                 for batch in batches:
                     if any(column.null_count for column in batch):
                         raise pa.ArrowInvalid("a value is missing")
+                    if layout.numbered:
+                        numbers = batch.column(batch.num_columns - 1).to_numpy()
+                        first = n_rows + int(layout.first_row[0])
+                        if not np.array_equal(numbers, np.arange(first, first + len(batch))):
+                            raise _unnamed_column(label)
                     for rows in _rows_of(batch, layout.columns, dtype):
                         # Written, not mapped: on a full disk a map would kill the process.
                         with _temporary_file_errors(label):
@@ -224,7 +264,10 @@ def _convert(layout: _Layout, dtype: np.dtype[Any], label: str) -> NDArray[Any]:
         except pa.ArrowInvalid as error:
             if dtype.kind == "i":
                 raise
-            raise locate_bad_cell(layout, label, n_rows) or error from error
+            found: Exception | None = locate_bad_cell(layout, label, n_rows)
+            if found is None and layout.numbered:
+                found = _unnamed_column(label)
+            raise found or error from error
         with _temporary_file_errors(label):
             file.flush()
         return np.memmap(file, dtype=dtype, mode="r", shape=(n_rows, len(layout.columns)))
@@ -239,6 +282,7 @@ def _arrow_batches(layout: _Layout, kind: Any) -> Iterator[Any]:
     pa = require("pyarrow", "io", "reading CSV")
     arrow_csv = require("pyarrow.csv", "io", "reading CSV")
     chosen = [str(column) for column in dict.fromkeys(layout.columns)]
+    chosen += ["0"] if layout.numbered else []
     smallest, largest = _BLOCK_BYTES
     row_bytes = sum(len(text) + 1 for text in (*(layout.names or ()), *layout.first_row))
     compression = "gzip" if layout.path.suffix.lower() == ".gz" else None

@@ -38,6 +38,7 @@ from knoi.data.source import (
     check_shape,
     choose,
     listing,
+    plural,
     reject_selector,
     wrap_parse_errors,
 )
@@ -80,7 +81,12 @@ def open_view(data: Any, name: str) -> ViewSource:
         # The first sentence is scikit-learn's: its checks look for it.
         raise InputTypeError(
             f"{name}: Expected array-like (array or non-string sequence), got None. "
-            f"CCA needs both views. {_ACCEPTED}."
+            f"CCA needs both views: fit(X, Y). {_ACCEPTED}."
+        )
+    if isinstance(data, list | tuple) and data and all(map(_is_table, data)):
+        raise InputTypeError(
+            f"{name} is a {type(data).__name__} of {plural(len(data), 'table')}: wanted one view. "
+            "The two views are two arguments: fit(X, Y), transform(X, Y)."
         )
     for base in type(data).__mro__:
         opener = _CLASSES.get((base.__module__.partition(".")[0], base.__name__))
@@ -95,6 +101,10 @@ def open_view(data: Any, name: str) -> ViewSource:
     if isinstance(data, Sequence | Number) or hasattr(data, "__array__"):
         return open_array_like(data, name)
     raise InputTypeError(f"{name} is a {type(data).__qualname__}. {_ACCEPTED}.")
+
+
+def _is_table(data: Any) -> bool:
+    return len(getattr(data, "shape", ())) == 2 or isinstance(data, str | os.PathLike)
 
 
 @contextmanager
@@ -118,11 +128,29 @@ def open_path(data: str | os.PathLike[str], name: str) -> RowSource:
     return _by_format(path, label, _OPENERS)(path, selector, label)
 
 
+def read_texts(
+    data: str | os.PathLike[str], name: str, n_rows: int | None = None
+) -> NDArray[np.str_]:
+    """A column of texts, such as titles or names, from a file of any format."""
+    return _read_column(data, name, n_rows).astype(np.str_)
+
+
 def read_column(data: str | os.PathLike[str], name: str, n_rows: int | None = None) -> NDArray[Any]:
     """A column of labels, numbers or text, from a file of any format; integers where possible.
 
     If a text file has one line more than `n_rows`, the first is its header.
     """
+    values = _read_column(data, name, n_rows)
+    if values.dtype.kind == "f" and np.array_equal(values, np.round(values)):
+        return values.astype(np.int64)  # MATLAB and pandas write integers as floats
+    if values.dtype.kind == "U":
+        with suppress(ValueError):
+            return np.array([int(text) for text in values])
+    return values
+
+
+def _read_column(data: str | os.PathLike[str], name: str, n_rows: int | None) -> NDArray[Any]:
+    """A column of numbers or texts as the file holds them."""
     path, selector, label = _find(data, name)
     read = _by_format(path, label, _READERS)
     with wrap_parse_errors(label, "labels"):
@@ -132,13 +160,8 @@ def read_column(data: str | os.PathLike[str], name: str, n_rows: int | None = No
     if values.ndim != 1:
         shape = " x ".join(map(str, values.shape))
         raise InputError(f"{label} is an array of {shape}. Pass one label per row.")
-    if read in (read_csv, read_lines):
-        if selector is None and len(values) - 1 == n_rows:
-            values = values[1:]
-        with suppress(ValueError):
-            return np.array([int(text) for text in values])
-    if values.dtype.kind == "f" and np.array_equal(values, np.round(values)):
-        return values.astype(np.int64)  # MATLAB and pandas write integers as floats
+    if read in (read_csv, read_lines) and selector is None and len(values) - 1 == n_rows:
+        values = values[1:]
     if values.dtype.kind in "iufbU":
         return values
     # MATLAB's cells are arrays of one string; HDF5 has bytes.
