@@ -52,6 +52,12 @@ def test_names_flags_and_none():
     assert checks.positive("name", np.inf, infinite=True) == np.inf
 
 
+def test_a_similar_name_is_suggested():
+    assert checks.suggestion("konl", ("knoi", "linear", None)) == " Did you mean 'knoi'?"
+    for value in ("zzz", None, 3):
+        assert checks.suggestion(value, ("knoi", "linear", None)) == ""
+
+
 def test_one_value_serves_both_views_and_a_pair_one_each():
     assert checks.one_per_view("rank", 3, checks.count) == (3, 3)
     assert checks.one_per_view("rank", [3, 4], checks.count) == (3, 4)

@@ -4,7 +4,8 @@ Each check returns the value as a plain Python int, float or bool. A value of th
 `InputTypeError`, a value out of range `InputError`; the message says what came and what was wanted.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from difflib import SequenceMatcher
 from math import inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -12,6 +13,9 @@ from typing import Any, TypeVar
 from knoi.exceptions import InputError, InputTypeError
 
 Value = TypeVar("Value")
+
+# Names more similar than this, of 1 for equal ones, may be meant.
+SIMILAR = 0.6
 
 
 def is_integer(value: Any) -> bool:
@@ -80,7 +84,22 @@ def one_of(name: str, value: Any, known: Collection[str | None]) -> Any:
     """Check a name (or None) that is among the `known` ones."""
     if isinstance(value, str | None) and value in known:
         return value
-    raise InputError(f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.")
+    raise InputError(
+        f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}.{suggestion(value, known)}"
+    )
+
+
+def suggestion(value: Any, known: Iterable[str | None]) -> str:
+    """The end of a message: " Did you mean 'rbf'?", or nothing if no known name is similar."""
+    text = value if isinstance(value, str) else ""
+
+    def similarity(name: str) -> float:
+        # Of the letters in order, and in any order: letters are often swapped.
+        pairs = (text, name), (sorted(text), sorted(name))
+        return sum(SequenceMatcher(None, a, b).ratio() for a, b in pairs) / 2
+
+    best = max(filter(None, known), key=similarity, default="")
+    return f" Did you mean {best!r}?" if similarity(best) > SIMILAR else ""
 
 
 def optional(check: Callable[[str, Any], Value], name: str, value: Any) -> Value | None:

@@ -240,7 +240,7 @@ def test_candidates_are_as_many_as_the_rule_wants():
 def test_errors(rows):
     with raises("rank=61 landmarks cannot be chosen from 60 rows"):
         select_landmarks(rows, RBF(2.0), 61, 0, View.X)
-    with raises("landmarks='dpp' is not a way to choose landmarks: wanted one of 'uniform', 'kmea"):
+    with raises("landmarks='dpp': wanted one of 'uniform', 'kmea"):
         select_landmarks(rows, RBF(2.0), 9, 0, View.X, "dpp")
 
 

@@ -15,6 +15,7 @@ from scipy.linalg import cholesky, eigvalsh, solve_triangular
 from knoi.arrays.backend import Array
 from knoi.arrays.random import Purpose, View, generator
 from knoi.arrays.sparse import inner, is_sparse, narrow_indices, squared_norms
+from knoi.checks import one_of
 from knoi.exceptions import InputError
 from knoi.kernels import Kernel
 
@@ -64,11 +65,7 @@ def select_landmarks(
     Fewer than `rank` are returned if the sample has fewer distinct rows.
     """
     n = sample.shape[0]
-    if method not in get_args(Selection):
-        raise InputError(
-            f"landmarks={method!r} is not a way to choose landmarks: wanted one of "
-            f"{', '.join(map(repr, get_args(Selection)))}."
-        )
+    one_of("landmarks", method, get_args(Selection))
     if rank > n:
         raise InputError(
             f"rank={rank} landmarks cannot be chosen from {n} rows. Lower rank to at most {n}."

@@ -252,7 +252,8 @@ def _from_json(value: Any) -> Any:
 
 def _kernel_class(name: object, known: Mapping[str, type[Kernel]]) -> type[Kernel]:
     if not isinstance(name, str) or name not in known:
-        raise InputError(f"there is no kernel {name!r}. Pass one of {_names()}.")
+        hint = checks.suggestion(name, KERNELS)
+        raise InputError(f"there is no kernel {name!r}. Pass one of {_names()}.{hint}")
     return known[name]
 
 
