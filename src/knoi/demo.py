@@ -17,6 +17,7 @@ from knoi.arrays.random import Purpose, generator
 from knoi.datasets import EndlessDigits, endless_digits
 from knoi.estimators import KNOI, FourierCCA, LinearCCA, NystromCCA
 from knoi.estimators.base import BaseCCA
+from knoi.estimators.plotting import round_numbers
 from knoi.metrics import (
     RetrievalScores,
     component_correlations,
@@ -25,7 +26,7 @@ from knoi.metrics import (
     total_correlation,
 )
 from knoi.report import Page
-from knoi.report.content import environment_facts, round_numbers
+from knoi.report.content import environment_facts
 from knoi.report.images import data_uri
 from knoi.report.measure import RECALL_DEPTHS, correlation_data, recall_data
 

@@ -3,6 +3,7 @@
 KnoiError
 ├── InputError (ValueError)               invalid data or an invalid parameter
 │   ├── InputTypeError (TypeError)        ... of the wrong type
+│   ├── RankError                         more components than a view has directions
 │   └── NonFiniteError                    ... that contains NaN or infinity
 ├── SourceNotFoundError (FileNotFoundError)   a path that does not exist
 ├── SourceFormatError (ValueError)        a file that cannot be read
@@ -31,6 +32,14 @@ class InputError(KnoiError, ValueError):
 
 class InputTypeError(InputError, TypeError):
     """Data or a parameter of the wrong type."""
+
+
+class RankError(InputError):
+    """A view has fewer independent directions than `n_components`; it has `most`."""
+
+    def __init__(self, message: str, most: int = 0) -> None:
+        super().__init__(message)
+        self.most = most
 
 
 class NonFiniteError(InputError):

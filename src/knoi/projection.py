@@ -78,11 +78,13 @@ class ViewProjection:
 
 @dataclass(frozen=True)
 class Projection:
-    """Projections of both views, and their correlations on the training rows, descending."""
+    """Projections of both views, and their correlations on the rows that they were solved for."""
 
     x: ViewProjection
     y: ViewProjection
     correlations: NDArray[np.float64]  # (L,)
+    # (L,), descending: the correlations, shrunk by the regularisers that they were solved with.
+    singular_values: NDArray[np.float64]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to build it again."""
@@ -90,10 +92,13 @@ class Projection:
             "x": self.x.state_dict(),
             "y": self.y.state_dict(),
             "correlations": self.correlations,
+            "singular_values": self.singular_values,
         }
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of `state_dict`."""
         x, y = (ViewProjection.from_state_dict(state[view]) for view in "xy")
-        return cls(x, y, state["correlations"])
+        # Earlier versions kept the singular values alone, as correlations.
+        singular_values = state.get("singular_values", state["correlations"])
+        return cls(x, y, state["correlations"], singular_values)

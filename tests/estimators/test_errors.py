@@ -53,6 +53,32 @@ class TestData:
             with pytest.raises(error, match=f"^{text}"):
                 call(*views)
 
+    @each_family
+    def test_views_are_two_arguments(self, two_views, estimator):
+        X, Y = two_views
+        model = small(estimator, n_components=1).fit(X, Y)
+        missing = r"^Y: Expected array-like .* got None. CCA needs both views: fit\(X, Y\)\."
+        for call in (model.fit, model.fit_transform):
+            with pytest.raises(InputTypeError, match=missing):
+                call(X)
+        of_tables = r"^X is a list of 2 tables: .* two arguments: fit\(X, Y\), transform\(X, Y\)"
+        for call in (model.fit, model.transform):
+            for views in ([X, Y], [pd.DataFrame(X), pd.DataFrame(Y)], ["X.npy", "Y.npy"]):
+                with pytest.raises(InputTypeError, match=of_tables):
+                    call(views)
+
+    def test_names_that_were_probably_meant_are_suggested(self, two_views):
+        for params, meant in (
+            ({"kernel": "rfb"}, "rbf"),
+            ({"width": "medain"}, "median"),
+            ({"metric": "learnd"}, "learned"),
+            ({"landmarks": "levrage"}, "leverage"),
+            ({"approximation": "forier"}, "fourier"),
+            ({"precondition": "column"}, "columns"),
+        ):
+            with pytest.raises(InputError, match=rf"Did you mean '{meant}'\?$"):
+                small(KNOI, n_components=1, **params).fit(*two_views)
+
     def test_a_bad_value_in_a_later_chunk_a_file_or_a_frame(self, two_views, tmp_path):
         X, Y = two_views
         frame = pd.DataFrame(with_value(X, 4, 2, np.nan), columns=list("abcdef"))
@@ -186,7 +212,7 @@ OUT_OF_RANGE = [
     ),
     (
         small_knoi(landmarks="dpp", approximation="nystrom"),
-        "landmarks='dpp' is not a way to",
+        "landmarks='dpp': wanted one of",
     ),
     (small_knoi(momentum=1), "momentum=1: wanted a number from 0 to below 1"),
     (small_knoi(time_constant=1.0), "time_constant=1.0: wanted a number from 0 to below 1"),

@@ -8,6 +8,7 @@ import scipy.sparse
 import torch
 
 from knoi import KNOI, FourierCCA, KernelCCA, NystromCCA
+from knoi.metrics import component_correlations
 from tests.estimators.models import assert_same_model, closed_forms, every_estimator, small
 
 
@@ -17,10 +18,18 @@ class TestFittedModels:
     def test_correlations_are_ordered_and_bounded(self, two_views, estimator):
         for reg, device in ((0.0, None), (1e-3, "cpu")):
             model = small(estimator, n_components=4, reg=reg, device=device).fit(*two_views)
-            rho = model.correlations_
+            rho, ordered = model.correlations_, model.projection_.singular_values
             assert rho.shape == (4,)
-            assert np.all(np.diff(rho) <= 1e-12)
-            assert np.all((rho >= 0) & (rho <= 1))
+            assert np.all(np.diff(ordered) <= 1e-12)
+            assert np.all((rho >= ordered - 1e-12) & (rho <= 1))
+
+    @pytest.mark.filterwarnings("ignore::knoi.exceptions.InSampleWarning")
+    @every_estimator
+    def test_correlations_are_those_of_the_projections_of_training_rows(self, two_views, estimator):
+        for reg in (0.0, 1e-3, 0.5):
+            model = small(estimator, n_components=3, reg=reg, held_out=0).fit(*two_views)
+            in_sample = component_correlations(*model.transform(*two_views))
+            np.testing.assert_allclose(model.correlations_, in_sample, atol=1e-6)
 
     @closed_forms
     def test_weights_are_orthonormal_in_the_regularised_covariance(self, two_views, estimator):
@@ -33,6 +42,17 @@ class TestFittedModels:
             S += r * np.trace(S) * np.eye(len(S))
             np.testing.assert_allclose(view.weights.T @ S @ view.weights, np.eye(3), atol=1e-8)
             np.testing.assert_allclose(view.mean, Phi.mean(0), atol=1e-12)
+
+    @every_estimator
+    def test_what_each_view_was_fitted_with_is_in_the_log(self, two_views, estimator, caplog):
+        caplog.set_level("INFO", "knoi")
+        model = small(estimator).fit(*two_views)
+        last = caplog.messages[-2:]
+        for name, text, width in zip("XY", last, model.width_, strict=True):
+            assert text.startswith(f"view {name}: ")
+            assert ("width=" in text) == (width is not None)
+            assert width is None or f"{width:.4g}" in text
+            assert ("reg 0.001" in text) == hasattr(model, "reg_")
 
     @every_estimator
     def test_score_is_the_sum_of_correlations_of_the_projections(self, two_views, estimator):
@@ -49,6 +69,7 @@ class TestFittedModels:
         model = small(estimator, reg=1e-2, rank=50).fit(X[:400], Y[:400])
         # Each of the two correlations of 800 rows has a standard deviation of 0.035.
         assert abs(model.score(X[400:], Y[400:])) < 0.2
+        assert model.correlations_.sum() > model.score(X[400:], Y[400:]) + 0.1
 
     @every_estimator
     def test_views_are_projected_together_or_alone(self, two_views, estimator):

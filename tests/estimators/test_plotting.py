@@ -53,7 +53,7 @@ def lines(axes):
 def test_correlations_stand_beside_held_out_ones_and_chance(linear, views):
     X, Y = views[2:]
     axes = linear.plot_correlations()
-    drawn = lines(axes)["training rows"]
+    drawn = lines(axes)["in-sample"]
     np.testing.assert_array_equal(drawn.get_xdata(), [1, 2, 3])
     np.testing.assert_array_equal(drawn.get_ydata(), linear.correlations_)
     assert axes.get_title() == "LinearCCA"
@@ -66,7 +66,7 @@ def test_correlations_stand_beside_held_out_ones_and_chance(linear, views):
     assert 0 < top < expected[1]
     assert abs(expected[2]) < top
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["training rows", "pairs given", "chance, 95%"]
+    assert labels == ["in-sample", "pairs given", "chance, 95%"]
 
 
 def test_axes_that_are_given_are_used(linear, stochastic, views):
@@ -207,8 +207,8 @@ def test_a_fitted_model_shows_its_facts(linear, stochastic):
     assert facts["training rows"] == "1,000"
     assert facts["view Y"] == "4 columns → 4 features → 3 components"
     total = sum(linear.correlations_)
-    assert facts["total correlation"] == f"{total:.2f} of 3 (training rows)"
-    assert facts["training correlations"].split(", ")[0] == f"{linear.correlations_[0]:.3f}"
+    assert facts["total correlation"] == f"{total:.2f} of 3 (in-sample)"
+    assert facts["in-sample correlations"].split(", ")[0] == f"{linear.correlations_[0]:.3f}"
 
     facts = facts_of(stochastic)
     assert facts["training rows"] == "1,000"

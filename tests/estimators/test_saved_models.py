@@ -12,6 +12,7 @@ from knoi.callbacks.history import COLUMNS
 from knoi.exceptions import ModelFileError
 from knoi.features import KernelColumns, RandomFourier
 from knoi.kernels import RBF, Chi2, Laplacian, Linear, Matern
+from knoi.projection import Projection
 from tests.estimators.models import (
     assert_equal_models,
     every_solver,
@@ -133,6 +134,16 @@ class TestFilesOfEarlierVersions:
         assert tuple(model.history_) == COLUMNS
         assert model.history_["rolled_back"] == [False] * 6
         assert reloaded(model, tmp_path).get_params() == model.get_params()
+
+    def test_correlations_without_singular_values_are_read_from_the_structure(
+        self, two_views, tmp_path, monkeypatch
+    ):
+        model = LinearCCA(3, reg=0.5).fit(*two_views)
+        state = model.projection_.state_dict()
+        state["correlations"] = state.pop("singular_values")
+        monkeypatch.setattr(Projection, "state_dict", lambda _projection: state)
+        again = reloaded(model, tmp_path)
+        np.testing.assert_allclose(again.correlations_, model.correlations_, atol=1e-9)
 
     def test_random_fourier_features(self):
         model = knoi.load(self.FILES / "format_1_fourier.knoi")

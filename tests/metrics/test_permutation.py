@@ -47,6 +47,20 @@ def test_neither_blocks_nor_units_change_the_result(monkeypatch):
     np.testing.assert_allclose(parts.null_quantiles, whole.null_quantiles, rtol=1e-6)
 
 
+def test_components_up_to_the_last_significant_one_are_kept():
+    Zx, Zy = related(
+        300, (0.9, 0.0, 0.4, 0.0, -0.9)
+    )  # what is opposite on other rows is no finding
+    test = permutation_test(Zx, Zy, n_permutations=199, random_state=0)
+    assert test.significant().tolist() == [True, False, True, False, False]
+    assert test.n_components() == 3
+    nothing = permutation_test(*related(300, (0.0, 0.0)), n_permutations=199, random_state=0)
+    assert nothing.n_components() == 0
+    assert (
+        nothing.n_components(level=2.0) == int(np.flatnonzero(nothing.correlations > 0).max()) + 1
+    )
+
+
 def test_ties_count_against_the_finding():
     # Two values in each view: most shuffles give one of few correlations, many exactly the same.
     Zx = np.repeat([[0.0], [1.0]], 3, axis=0)

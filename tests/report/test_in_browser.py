@@ -71,6 +71,7 @@ def hostile_report():
             Y[:200],
             test=(frame[200:], Y[200:]),
             labels=np.resize(HOSTILE_LABELS, 200),
+            texts=[[f"{view} {i} {HOSTILE}" for i in range(200)] for view in "xy"],
             title=HOSTILE,
             command=HOSTILE,
         )
@@ -241,6 +242,14 @@ def test_hostile_text_is_text(hostile_page):
     assert sorted(legend) == sorted(HOSTILE_LABELS)
     tick = hostile_page.locator("#loadings-X .ytick text").first.text_content()
     assert tick.startswith("0</script><img")
+    texts = hostile_page.locator("#retrieval-query .text").all_text_contents()
+    row = int(hostile_page.input_value("#row"))
+    assert texts == [f"{view} {row} {HOSTILE}" for view in "xy"]
+    matches = hostile_page.locator("#retrieval-matches li")
+    shown = [match.locator(".text").text_content() for match in matches.all()]
+    assert shown == [f"y {match.get_attribute('data-row')} {HOSTILE}" for match in matches.all()]
+    hostile_page.locator("#scatter .points path").first.hover(force=True)
+    assert hostile_page.locator(".tip .text").count() == 2
     assert hostile_page.locator("img, b, svg a, main script").count() == 0
 
 

@@ -190,6 +190,20 @@ def test_hostile_text_stays_text(related):
     assert data["loadings"][0]["names"][0][0] == HOSTILE[:39] + "…"
 
 
+def test_texts_and_names_are_shown(linear):
+    texts = [f"{HOSTILE} {i}" for i in range(300)], None
+    page = linear[1](texts=texts, names=(None, [f"word {j}" for j in range(5)]))
+    html, data = page.html(), page.data
+    assert [t for t, _ in ParsedPage(html).tags] == [
+        t for t, _ in ParsedPage(linear[1]().html()).tags
+    ]
+    assert page_data(html)["texts"] == [texts[0], None]
+    assert set(data["loadings"][1]["names"][0]) == {f"word {j}" for j in range(5)}
+    assert data["loadings"][0]["names"][0][0].startswith("column ")
+    long = linear[1](texts=(None, ["x" * 999] * 300)).data["texts"]
+    assert (long[0], len(long[1][0])) == (None, 200)
+
+
 def test_in_sample_results_are_called_so(linear, related):
     _, report = linear
     notice = "There are no held-out rows."
@@ -256,6 +270,13 @@ def test_a_missing_extra_is_reported_first(monkeypatch):
     ("given", "error", "message"),
     [
         ({"labels": [1, 2]}, InputError, r"shape \(2,\), but there are 300 training rows"),
+        ({"texts": ["a"] * 300}, InputTypeError, r"texts is a list: wanted a pair, \(texts of X"),
+        (
+            {"texts": (["a"], None)},
+            InputError,
+            r"texts of X has shape \(1,\), .* 300 training rows",
+        ),
+        ({"names": (None, ["a"])}, InputError, r"names of Y has shape \(1,\), .* 5 columns"),
         ({"images": (2, 3)}, InputTypeError, r"wanted a pair, \(\(height, width\) of X"),
         ({"images": (2, 3, 4)}, InputTypeError, r"wanted a pair, \(\(height, width\) of X"),
         ({"images": ((2, 2), None)}, InputError, "X has 6 columns, not 2 x 2 pixels. Pass"),

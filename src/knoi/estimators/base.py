@@ -1,9 +1,11 @@
 """What every estimator shares: opening data, projecting, scoring, saving; `_solve` is the rest."""
 
+import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,7 +29,7 @@ from knoi.data.pairs import PairSource
 from knoi.data.source import CheckedView, ViewSource
 from knoi.engine import Engine, Threads, budget_or_default, even_slices, rows_that_fit, worker_count
 from knoi.estimators.metric import KernelSpace, MetricRequest, kernel_space
-from knoi.estimators.plotting import PlotMixin
+from knoi.estimators.plotting import PlotMixin, describe_views, model_facts
 from knoi.estimators.setup import check_domain, metric_rows
 from knoi.estimators.structure import Structure, StructureMixin, in_sample_warning
 from knoi.exceptions import InputError, InSampleWarning, MissingExtraError, ModelFileError
@@ -36,6 +38,8 @@ from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import PermutationTest, permutation_test, total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
+
+logger = logging.getLogger("knoi")
 
 # Parameters and columns of the history in model files of earlier versions.
 RENAMED = {"fall": "lr_decay", "undone": "rolled_back"}
@@ -62,7 +66,7 @@ class BaseCCA(
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         """Find the projection of paired views: methods differ only in this."""
 
-    def fit(self, X: Any, Y: Any) -> Self:
+    def fit(self, X: Any, Y: Any = None) -> Self:
         """Learn the projections from paired rows.
 
         Parameters
@@ -91,6 +95,9 @@ class BaseCCA(
                 self.n_samples_ = pairs.n_rows
                 self.__dict__.pop("_partial", None)
                 warning = in_sample_warning(self.projection_, pairs, self._reg_used())
+        if logger.isEnabledFor(logging.INFO):
+            for view, text in describe_views(model_facts(self)["views"]):
+                logger.info("view %s: %s.", view, text)
         if warning is not None:
             # After the model is complete. The stack level points to the caller of `fit`.
             warnings.warn(f"{type(self).__name__}: {warning}", InSampleWarning, stacklevel=3)
@@ -116,7 +123,7 @@ class BaseCCA(
             self._check_n_cols("Y", y.n_cols, self.n_features_y_)
             return self._project(y, "Y", self.projection_.y)
 
-    def fit_transform(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def fit_transform(self, X: Any, Y: Any = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Fit, then project both views: the pair (Zx, Zy)."""
         projected: tuple[NDArray[Any], NDArray[Any]] = self.fit(X, Y).transform(X, Y)
         return projected
@@ -178,16 +185,20 @@ class BaseCCA(
                 "knoi.load, which finds the class."
             )
         state = unflatten_state(header["projection"], model.tensors)
+        structure = None  # files of earlier versions have none
+        if state.get("structure") is not None:
+            structure = Structure.from_state_dict(state["structure"])
         projection = Projection.from_state_dict(state)
+        if "singular_values" not in state and structure is not None:
+            projection = replace(projection, correlations=structure.correlations())
         maps = projection.x.features, projection.y.features
         params = {
             RENAMED.get(name, name): _from_portable(v, maps) for name, v in header["params"].items()
         }
         estimator = cls(**params)
         estimator._keep(projection)
-        if "structure" in state:  # files of earlier versions have none
-            stored = state["structure"]
-            estimator.structure_ = None if stored is None else Structure.from_state_dict(stored)
+        if "structure" in state:
+            estimator.structure_ = structure
         for name, value in header.get("facts", {}).items():
             if name == "reg_":
                 value = tuple(value)

@@ -72,7 +72,7 @@ class ClosedFormCCA(BaseCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         """The feature map of each view, from a sample of the rows where it needs one."""
 
-    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
+    def partial_fit(self, X: Any, Y: Any = None, *, solve: bool = True) -> Self:
         """Add the rows of the next piece of the data.
 
         The first piece fixes the feature maps (widths, landmarks) and the precision, so it should
@@ -208,7 +208,7 @@ class ClosedFormCCA(BaseCCA):
             ViewProjection(features.to(keep), mean, weights)
             for features, mean, weights in zip(maps, means, (solution.U, solution.V), strict=True)
         )
-        return Projection(x, y, solution.correlations)
+        return Projection(x, y, solution.correlations, solution.singular_values)
 
     def _choose_reg(
         self, maps: Maps, moments: Moments, held_out: Sequence[PairSource], engine: Engine
@@ -396,7 +396,9 @@ class LinearCCA(ClosedFormCCA):
     Attributes
     ----------
     correlations_ : ndarray (L,)
-        Canonical correlations on the training rows, descending.
+        In-sample correlations: of the columns of Zx and Zy for the training rows. Components are
+        ordered by the canonical correlations of the regularised problem, which are smaller unless
+        `reg` is 0. Use `score` on other rows to know how good a model is.
     reg_ : pair of floats
         Regularisation of X and of Y that was used.
     x_weights_, y_weights_ : ndarray (dx, L), (dy, L)

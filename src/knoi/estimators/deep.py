@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -156,7 +157,7 @@ class DeepCCA(StochasticCCA):
     history_, stopped_, n_samples_seen_
         As in `KNOI`.
     correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
-        As in `FourierCCA`, the features being those that the networks have learned.
+        As in `KNOI`, the features being those that the networks have learned.
 
     References
     ----------
@@ -258,7 +259,7 @@ class DeepCCA(StochasticCCA):
             n_cols = side.features.n_cols
             module = user_module(self.networks, view, n_cols, self.n_components)
             views.append(ViewProjection(_attached(side.features, module), side.mean, side.weights))
-        self._keep(Projection(views[0], views[1], self.projection_.correlations))
+        self._keep(replace(self.projection_, x=views[0], y=views[1]))
 
     def _backend(self, dtype: DType) -> Backend:
         """Networks are trained by torch in float32, whatever the precision of the data."""

@@ -84,7 +84,7 @@ class DoublyStochasticCCA(StochasticCCA):
     stopped_, n_samples_seen_
         As in `KNOI`.
     correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
-        As in `FourierCCA`.
+        As in `KNOI`.
 
     References
     ----------

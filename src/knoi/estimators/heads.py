@@ -122,7 +122,7 @@ class Candidate:
         if self.last is not None:
             weights = [W @ A for W, A in zip(self.last, weights, strict=True)]
         x, y = (ViewProjection(*view) for view in zip(self.maps, means, weights, strict=True))
-        return Projection(x, y, solved.correlations)
+        return Projection(x, y, solved.correlations, solved.singular_values)
 
 
 @dataclass(frozen=True)

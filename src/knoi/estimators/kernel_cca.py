@@ -114,7 +114,7 @@ class KernelCCA(BaseCCA):
                 View, space.kernels, views, means, (solution.U, solution.V), strict=True
             )
         )
-        return Projection(x, y, solution.correlations)
+        return Projection(x, y, solution.correlations, solution.singular_values)
 
     def _check_memory(self, pairs: PairSource, backend: Backend) -> None:
         n_rows, budget = pairs.n_rows, self._budget(backend)

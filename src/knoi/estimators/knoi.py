@@ -221,7 +221,9 @@ class KNOI(StochasticCCA):
         Samples seen in training.
     reg_ : pair of floats
         Regularisation of X and of Y that was used; 0 with `precondition=None`.
-    correlations_, x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
+    correlations_ : ndarray (L,)
+        In-sample correlations, as in `LinearCCA`, of at most 65,536 of the rows trained on.
+    x_weights_, y_weights_, x_mean_, y_mean_, n_features_in_, n_features_y_
         As in `FourierCCA`.
 
     References

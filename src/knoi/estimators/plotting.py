@@ -1,6 +1,7 @@
 """Plots, facts and HTML of a fitted model, for notebooks, `knoi info` and reports."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -33,10 +34,12 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
     """Facts about a fitted model, as plain values ready for JSON; None where there is none."""
     projection = model.projection_
     correlations = [float(rho) for rho in model.correlations_]
+    widths = model.width_  # type: ignore[attr-defined]
     history = getattr(model, "history_", {})
     held_out = [rho for rho in history.get("held_out", []) if np.isfinite(rho)]
     seconds = history.get("seconds", [])
     regs = getattr(model, "reg_", (None, None))
+    sides = zip("xy", (projection.x, projection.y), widths, regs, strict=True)
     return {
         "method": type(model).__name__,
         "rows": getattr(model, "n_samples_", None),
@@ -45,14 +48,14 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
                 "columns": view.features.n_cols,
                 "features": view.features.rank,
                 "kernel": repr(view.features.kernel),
+                "width": width,
                 "metric": _metric_text(view.features),
                 "reg": reg,
             }
-            for name, view, reg in zip("xy", (projection.x, projection.y), regs, strict=True)
+            for name, view, width, reg in sides
         },
         "components": len(correlations),
-        "correlations": correlations,
-        "total_correlation": sum(correlations),
+        "in_sample": {"total_correlation": sum(correlations), "correlations": correlations},
         "held_out_correlation": max(held_out, default=None),  # the best while training
         "samples_seen": getattr(model, "n_samples_seen_", None),
         "seconds": seconds[-1] if len(seconds) else None,
@@ -70,6 +73,23 @@ def _metric_text(features: FeatureMap) -> str | None:
     return f"{features.first.rank:,} directions of {d:,} columns"  # type: ignore[attr-defined]
 
 
+def describe_views(views: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What kernel, width, metric and regularisation the views of `model_facts` have, as text."""
+    lines = []
+    for name, view in views.items():
+        metric, reg = view["metric"], view["reg"]
+        parts = [round_numbers(view["kernel"])]
+        parts += [] if metric is None else [f"metric of {metric}"]
+        parts += [] if reg is None else [f"reg {reg:g}"]
+        lines.append((name.upper(), ", ".join(parts)))
+    return lines
+
+
+def round_numbers(text: str) -> str:
+    """Shorten the numbers in a text to four digits."""
+    return re.sub(r"\d+\.\d{4,}(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", text)
+
+
 def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
     """The facts about a fitted model as (label, text), to print as a table."""
     facts = model_facts(model)
@@ -85,9 +105,9 @@ def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
             lines.append((f"metric {name.upper()}", view["metric"]))
         if view["reg"] is not None:
             lines.append((f"reg {name.upper()}", f"{view['reg']:g}"))
-    first = ", ".join(f"{rho:.3f}" for rho in facts["correlations"][:10])
-    lines.append(("training correlations", first + (", …" if L > 10 else "")))
-    total = f"{facts['total_correlation']:.2f} of {L} (training rows)"
+    first = ", ".join(f"{rho:.3f}" for rho in facts["in_sample"]["correlations"][:10])
+    lines.append(("in-sample correlations", first + (", …" if L > 10 else "")))
+    total = f"{facts['in_sample']['total_correlation']:.2f} of {L} (in-sample)"
     if facts["held_out_correlation"] is not None:
         total += f", {facts['held_out_correlation']:.2f} (held-out rows)"
     lines.append(("total correlation", total))
@@ -109,7 +129,7 @@ class PlotMixin:
     _transform_pairs: Callable[[Any, Any], tuple[NDArray[Any], NDArray[Any]]]
 
     def plot_correlations(self, X: Any = None, Y: Any = None, *, ax: Any = None) -> Any:
-        """Draw the correlation of each component on the training rows, and on other pairs.
+        """Draw the in-sample correlation of each component, and its correlation on other pairs.
 
         Parameters
         ----------
@@ -127,12 +147,12 @@ class PlotMixin:
         if (X is None) != (Y is None):
             raise InputError(
                 "plot_correlations got one view: correlations need pairs. Pass X and Y, or neither "
-                "to draw those of the training rows."
+                "to draw the in-sample ones."
             )
         held_out = None if X is None else self._transform_pairs(X, Y)
         axes = _axes(plt, ax)
         numbers = np.arange(1, len(self.correlations_) + 1)
-        axes.plot(numbers, self.correlations_, marker="o", markersize=4, label="training rows")
+        axes.plot(numbers, self.correlations_, marker="o", markersize=4, label="in-sample")
         if held_out is not None:
             Zx, Zy = held_out
             chance = permutation_test(Zx, Zy, N_PERMUTATIONS, 0).null_largest_quantiles[-1]

@@ -14,10 +14,10 @@ from typing import Any, Literal, Self
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import same_rows
-from knoi.checks import count, is_real, one_per_view
+from knoi.checks import count, is_real, one_per_view, suggestion
 from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Engine, format_bytes
-from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError
+from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, RankError
 from knoi.features import FeatureMap
 from knoi.features.registry import APPROXIMATIONS, approximate, choose, is_dense, numbers_kept
 from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_learned_weights
@@ -71,9 +71,10 @@ def rank_for(rank: Any, n_components: int) -> int:
 def check_n_cols(view: View, n_cols: int, n_components: int) -> None:
     """Check that linear CCA of a view can have so many components."""
     if n_cols < n_components:
-        raise InputError(
+        raise RankError(
             f"n_components={n_components} but {view.name} has n_features={n_cols}: linear CCA has "
-            f"no more components than columns. Set n_components to at most {n_cols}."
+            f"no more components than columns. Set n_components to at most {n_cols}.",
+            n_cols,
         )
 
 
@@ -151,6 +152,7 @@ def check_approximation(name: str, value: Any, *, others: tuple[str, ...] = ()) 
         return value
     raise InputError(
         f"{name}={value!r}: wanted one of {', '.join(map(repr, known))}, or a fitted feature map."
+        f"{suggestion(value, known)}"
     )
 
 
@@ -189,7 +191,7 @@ def _width(name: str, value: Any) -> float | str:
         return float(value)
     raise (InputError if is_real(value) else InputTypeError)(
         f"{name}={value!r}: wanted a positive, finite number, 'median', 'auto', or a pair of these "
-        "(one for X, one for Y)."
+        f"(one for X, one for Y).{suggestion(value, ('median', 'auto'))}"
     )
 
 

@@ -56,6 +56,11 @@ class Structure:
     x: Variables | None
     y: Variables | None
 
+    def correlations(self) -> NDArray[np.float64]:
+        """Correlation of each variate of X with its partner of Y, (L,)."""
+        L = len(self.variates.mean) // 2
+        return np.diagonal(self.variates.correlations, offset=L).copy()
+
     def regress(self, view: View, Z: NDArray[Any], given: View) -> NDArray[Any]:
         """Predict the columns of `view` from variates Z (n, L) of the view `given`, (n, d)."""
         columns, which = self._moments(view, given)
@@ -112,8 +117,8 @@ class StructureMixin:
 
         Y_hat = mean(Y) + (Zx - mean(Zx)) B, the best linear prediction of Y from the output of
         `transform`, with B from the training rows (at most 65,536 of them). What the variates do
-        not explain is predicted by its mean. As with `correlations_`, evaluate it on rows not used
-        in `fit`.
+        not explain is predicted by its mean. In-sample predictions are optimistic: evaluate it on
+        rows not used in `fit`.
 
         Returns
         -------
@@ -312,7 +317,7 @@ def structure_rows(n_rows: int) -> int:
 
 
 def in_sample_warning(projection: Projection, pairs: PairSource, reg: Any) -> str | None:
-    """Warn if all training correlations are perfect and would be for any two views; else None.
+    """Warn if all in-sample correlations are perfect and would be for any views; else None.
 
     n centred rows span n - 1 dimensions. Views that vary in p and q directions share at least
     p + q - (n - 1) of them: as many correlations are 1, by geometry, whatever the data. A

@@ -166,10 +166,10 @@ class Training:
         finish = Training.final_cca if self.finish is None else self.finish
         found = finish(self, weights, pairs)
         if best is None and last_good is not None and last_good.correlation is not None:
-            reached = 0.0 if found is None else float(found.correlations.sum())
+            reached = 0.0 if found is None else float(found.singular_values.sum())
             if collapsed(reached, last_good):
                 other = finish(self, (last_good.U, last_good.V), pairs)
-                if other is not None and float(other.correlations.sum()) > reached:
+                if other is not None and float(other.singular_values.sum()) > reached:
                     found = other
         if found is None:
             raise InputError(
@@ -205,7 +205,7 @@ class Training:
                 setup.maps, sums, weights, (solution.U, solution.V), strict=True
             )
         )
-        return Projection(x, y, solution.correlations)
+        return Projection(x, y, solution.correlations, solution.singular_values)
 
     def time_limit(self, deadline: float, n_rows: int) -> TimeLimit:
         """Ends training so that what follows is done by the deadline."""
@@ -225,11 +225,15 @@ class Training:
 
     def _align(self, moments: Moments, weights: tuple[Array, Array]) -> Solution:
         """Linear CCA of scores with the ridge of training: the leading components, in order."""
-        covariances = moments.covariances(consume=True)
-        for v, (S, W) in enumerate(zip((covariances.Sxx, covariances.Syy), weights, strict=True)):
-            if (penalty := self.update.penalty(v, W)) is not None:
-                S += self.setup.backend.to_numpy(penalty)
-        return solve_primal(covariances, self.setup.n_components, (0.0, 0.0), moments.backend)
+        to_numpy = self.setup.backend.to_numpy
+        penalties = [self.update.penalty(v, W) for v, W in enumerate(weights)]
+        return solve_primal(
+            moments.covariances(consume=True),
+            self.setup.n_components,
+            (0.0, 0.0),
+            moments.backend,
+            [None if penalty is None else to_numpy(penalty) for penalty in penalties],
+        )
 
 
 class StochasticCCA(BaseCCA):
@@ -274,7 +278,7 @@ class StochasticCCA(BaseCCA):
     ) -> tuple[OptimizerState, Training]:
         """The state before the first step, and the fit that is set up."""
 
-    def fit(self, X: Any, Y: Any, *, resume: bool = False) -> Self:
+    def fit(self, X: Any, Y: Any = None, *, resume: bool = False) -> Self:
         """Learn the projections from paired rows.
 
         Parameters
@@ -422,7 +426,7 @@ class StochasticCCA(BaseCCA):
 
         return model_at
 
-    def partial_fit(self, X: Any, Y: Any, *, solve: bool = True) -> Self:
+    def partial_fit(self, X: Any, Y: Any = None, *, solve: bool = True) -> Self:
         """Take steps on the rows of the next piece of a stream, which may be endless.
 
         The first piece fixes widths, features and start, so it should be a representative sample,

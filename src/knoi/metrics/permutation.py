@@ -58,6 +58,15 @@ class PermutationTest:
     total_null_quantiles: Float64
     n_permutations: int
 
+    def significant(self, level: float = 0.05) -> NDArray[np.bool_]:
+        """Which components correlate more than chance, (L,): corrected p-value below `level`."""
+        return np.asarray((self.corrected_p_values < level) & (self.correlations > 0.0))
+
+    def n_components(self, level: float = 0.05) -> int:
+        """How many components to keep: all up to the last that is significant; 0 if none is."""
+        found = np.flatnonzero(self.significant(level))
+        return int(found[-1]) + 1 if len(found) else 0
+
 
 def permutation_test(
     Zx: Any, Zy: Any, n_permutations: int = 999, random_state: Any = None

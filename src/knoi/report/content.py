@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from knoi import __version__
@@ -18,7 +18,7 @@ from knoi.arrays.backend import peak_memory
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.plotting import describe_model
+from knoi.estimators.plotting import describe_model, round_numbers
 from knoi.estimators.structure import in_sample_warning
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
 from knoi.report.images import Shape, check_image_shapes, make_sprite
@@ -34,6 +34,7 @@ from knoi.report.measure import (
     project_rows,
     read_rows,
     retrieval_data,
+    shorten,
 )
 from knoi.report.page import Page, pack_table, require_report_extra
 
@@ -41,6 +42,8 @@ Fact = tuple[str, str]
 
 # Directions of a learned metric that are shown.
 METRIC_DIRECTIONS = 10
+# Letters of the text of a row.
+MAX_TEXT = 200
 # In the order they run: each uses only what the earlier ones define.
 _SCRIPTS = ("rows.js", "retrieval.js", "scatter.js", "loadings.js")
 
@@ -53,6 +56,8 @@ def model_report(
     test: tuple[Any, Any] | None = None,
     labels: Any = None,
     images: Any = None,
+    texts: Any = None,
+    names: Any = None,
     command: str | None = None,
     facts: Iterable[Fact] | None = None,
     title: str | None = None,
@@ -67,7 +72,7 @@ def model_report(
     ----------
     model : a fitted estimator of knoi
     X, Y : anything `fit` accepts
-        The training rows. At most 10,000, drawn at random, are evaluated.
+        The training rows. Without `test` at most 10,000 of them, drawn at random, are shown.
     test : (X_test, Y_test), optional
         Held-out rows, anything `fit` accepts. Without them the page can only show in-sample
         results, which are optimistic, and says so.
@@ -75,6 +80,11 @@ def model_report(
         One label per row of `test`, or of `X` if there is no `test`. Labels colour the points.
     images : ((height, width), (height, width)), optional
         Image shapes of the rows of X and of Y; None for a view whose rows are not images.
+    texts : (texts of X, texts of Y), optional
+        A text for each row of `test`, or of `X` and `Y` if there is no `test`, such as a title;
+        None for a view without. At most 200 letters are shown.
+    names : (names of the columns of X, names of the columns of Y), optional
+        For loadings; None for those of data frames and files.
     command : str, optional
         The command line that repeats the run. The default is Python code that fits such a model.
     facts : iterable of (name, text), optional
@@ -105,10 +115,10 @@ def model_report(
             f"test is a {type(test).__qualname__}: wanted a pair, (X_test, Y_test). Pass both "
             "views of the held-out rows."
         )
-    content = _gather(model, X, Y, test, labels, images, seed_from(random_state))
+    content = _gather(model, X, Y, test, labels, images, texts, names, seed_from(random_state))
     points, retrieval = content["points"].leading(), content["retrieval"]
     values = {
-        "title": title or f"{content['method']} on {content['training'].n_available:,} paired rows",
+        "title": title or f"{content['method']} on {content['n_training']:,} paired rows",
         "subtitle": f"Canonical correlation analysis of two views. Report by knoi {__version__}.",
         "content": content,
         "level": LEVEL,
@@ -120,6 +130,7 @@ def model_report(
     data = {
         "rows": points.rows.tolist(),
         "labels": content["labels"],
+        "texts": content["texts"],
         "variates": [pack_table(points.Zx), pack_table(points.Zy)],
         # The images themselves are in the style of the page.
         "images": [sprite and {**sprite, "uri": None} for sprite in content["sprites"]],
@@ -140,6 +151,8 @@ def _gather(
     test: tuple[Any, Any] | None,
     labels: Any,
     images: Any,
+    texts: Any,
+    names: Any,
     seed: int,
 ) -> dict[str, Any]:
     """Evaluate the model on its training rows, and on `test` if given; `content` of the template.
@@ -153,40 +166,71 @@ def _gather(
             shown = opened.enter_context(PairSource.open(*test))
             if shown.n_rows < 2:
                 raise InputError("test has 1 row: a correlation needs at least 2. Pass more rows.")
-        labels = None if labels is None else np.asarray(labels)
-        if labels is not None and labels.shape != (shown.n_rows,):
-            which = "training" if test is None else "test"
-            raise InputError(
-                f"labels has shape {labels.shape}, but there are {shown.n_rows} {which} rows. Pass "
-                f"one label per {which} row, shape ({shown.n_rows},)."
-            )
-        training = project_rows(model, train, seed)
-        held_out = None if test is None else project_rows(model, shown, seed)
-        points = choose_points(training if held_out is None else held_out, seed)
+        which = "training row" if test is None else "test row"
+        labels = _per_row("labels", labels, shown.n_rows, which)
+        texts = _per_view("texts", texts, (shown.n_rows,) * 2, which)
+        names = _per_view("names", names, train.n_cols, "column")
+        evaluated = project_rows(model, shown, seed)
+        points = choose_points(evaluated, seed)
         sprites = [
             shape and make_sprite(read_rows(shown, points.rows, view), shape, len(points))
             for view, shape in zip(View, shapes, strict=True)
         ]
         warning = in_sample_warning(model.projection_, train, model._reg_used())
-        names = [view.column_names for view in train.views()]
-    names[0] = getattr(model, "feature_names_in_", names[0])
-    n_components = training.Zx.shape[1]
+        known = [view.column_names for view in train.views()]
+    known[0] = getattr(model, "feature_names_in_", known[0])
+    names = [own if given is None else given for given, own in zip(names, known, strict=True)]
+    n_components = len(model.correlations_)
     return {
         "method": type(model).__name__,
         "n_components": n_components,
         "n_shown": min(n_components, MAX_COMPONENTS),
-        "training": training,
-        "held_out": held_out,
+        "n_training": train.n_rows,
+        "evaluated": evaluated,
+        "is_held_out": test is not None,
         "points": points,
         "labels": None if labels is None else label_data(labels[points.rows]),
+        "texts": [
+            None if own is None else [shorten(str(text), MAX_TEXT) for text in own[points.rows]]
+            for own in texts
+        ],
         "sprites": sprites,
-        "correlations": measure_correlations(training, held_out, seed),
+        "correlations": measure_correlations(model, evaluated, test is not None, seed),
         "retrieval": retrieval_data(points),
         "curve": learning_curve_data(model),
         "loadings": [_loadings(model, view, shapes[view], names[view]) for view in View],
         "metric": _metric(model, shapes, names),
         "in_sample_warning": warning,
     }
+
+
+def _per_row(name: str, values: Any, n: int, each: str) -> NDArray[Any] | None:
+    """Check one value for each row or column."""
+    if values is None:
+        return None
+    checked = np.asarray(values)
+    if checked.shape != (n,):
+        raise InputError(
+            f"{name} has shape {checked.shape}, but there are {n} {each}s. Pass one per {each}, "
+            f"shape ({n},)."
+        )
+    return checked
+
+
+def _per_view(
+    name: str, values: Any, sizes: tuple[int, int], each: str
+) -> list[NDArray[Any] | None]:
+    """Check such values for each view."""
+    given = (None, None) if values is None else values
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        raise InputTypeError(
+            f"{name} is a {type(values).__qualname__}: wanted a pair, ({name} of X, {name} of Y), "
+            "with None for a view without."
+        )
+    return [
+        _per_row(f"{name} of {view}", own, n, each)
+        for view, own, n in zip("XY", given, sizes, strict=True)
+    ]
 
 
 def _loadings(
@@ -223,21 +267,21 @@ def _metric(
 
 def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     """What was fitted to what, and how well."""
-    training, held_out = content["training"], content["held_out"]
+    correlations = content["correlations"]
     summary = (type(model).__doc__ or "").strip().split("\n")[0]
     facts = [("method", f"{content['method']}. {summary}")]
-    facts.append(("training rows", f"{training.n_available:,}"))
-    if held_out is not None:
-        facts.append(("held-out rows", f"{held_out.n_available:,}"))
+    facts.append(("training rows", f"{content['n_training']:,}"))
+    if content["is_held_out"]:
+        facts.append(("held-out rows", f"{content['evaluated'].n_available:,}"))
     shown = {f"{what} {view}" for what in ("view", "kernel", "metric", "reg") for view in "XY"}
     shown.add("training")
     facts += [(name, round_numbers(text)) for name, text in describe_model(model) if name in shown]
     defaults = dict(_parameters(type(model)()))
     changed = [f"{k}={v}" for k, v in _parameters(model) if v != defaults[k]]
     facts.append(("parameters", ", ".join(changed) or "defaults"))
-    text = f"training {training.total_correlation():.4f}"
-    if held_out is not None:
-        text += f", held out {held_out.total_correlation():.4f}"
+    text = f"in-sample {correlations['total_in_sample']:.4f}"
+    if content["is_held_out"]:
+        text += f", held out {correlations['total']:.4f}"
     return [*facts, ("total correlation", f"{text} (maximum {content['n_components']})")]
 
 
@@ -276,8 +320,3 @@ def _python_code(model: Any) -> str:
     name = type(model).__name__
     # scikit-learn shortens long representations by default.
     return f"from knoi import {name}\nmodel = {model.__repr__(N_CHAR_MAX=math.inf)}.fit(X, Y)"
-
-
-def round_numbers(text: str) -> str:
-    """Shorten the numbers in a text to four digits."""
-    return re.sub(r"\d+\.\d{4,}(e-?\d+)?", lambda number: f"{float(number[0]):.4g}", text)

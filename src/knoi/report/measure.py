@@ -21,7 +21,6 @@ from knoi.metrics import (
     permutation_test,
     retrieval_ranks,
     top_matches,
-    total_correlation,
 )
 from knoi.metrics.retrieval import Direction, Similarity
 from knoi.report.images import Shape, shrink
@@ -73,10 +72,6 @@ class ProjectedRows:
         """Keep the first `MAX_COMPONENTS` components."""
         return replace(self, Zx=self.Zx[:, :MAX_COMPONENTS], Zy=self.Zy[:, :MAX_COMPONENTS])
 
-    def total_correlation(self) -> float:
-        """Return the sum of the correlations of all components."""
-        return total_correlation(self.Zx, self.Zy, "fitted")
-
 
 def project_rows(model: BaseCCA, pairs: PairSource, seed: int) -> ProjectedRows:
     """Project all rows, or `MEASURED_ROWS` drawn at random."""
@@ -109,28 +104,35 @@ def choose_points(projected: ProjectedRows, seed: int) -> ProjectedRows:
 
 
 def measure_correlations(
-    training: ProjectedRows, held_out: ProjectedRows | None, seed: int
+    model: BaseCCA, evaluated: ProjectedRows, is_held_out: bool, seed: int
 ) -> dict[str, Any]:
-    """Correlate the leading components, and test those of held-out rows if there are any."""
-    train = training.leading()
-    shown = train if held_out is None else held_out.leading()
+    """Correlations of the components, in-sample and of held-out rows, and a test of the latter.
+
+    The rows `evaluated` are held out, or some of the training rows, which show what chance gives:
+    in-sample correlations are those of the model.
+    """
+    shown = evaluated.leading()
     n, L = shown.Zx.shape
     effort = np.clip(_TEST_EFFORT / (n * L * L), _MIN_PERMUTATIONS, _MAX_PERMUTATIONS)
     test = permutation_test(shown.Zx, shown.Zy, int(effort), seed)
-    evaluated = component_correlations(shown.Zx, shown.Zy)
+    in_sample = model.correlations_
+    held_out = component_correlations(evaluated.Zx, evaluated.Zy) if is_held_out else None
+    correlations = in_sample if held_out is None else held_out
     return {
-        "training": component_correlations(train.Zx, train.Zy),
-        "held_out": None if held_out is None else evaluated,
-        "evaluated": evaluated,
+        "in_sample": in_sample[:L],
+        "held_out": None if held_out is None else held_out[:L],
+        "evaluated": correlations[:L],
+        "total_in_sample": float(in_sample.sum()),
+        "total": float(correlations.sum()),  # of all components
         "test": test,
         "chance": test.null_quantiles[-1],  # 95% of random pairings correlate less
-        "significant": (test.corrected_p_values < LEVEL) & (evaluated > 0.0),
+        "significant": test.significant(LEVEL),
     }
 
 
 def correlation_chart(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chart of `measure_correlations`."""
-    chart = correlation_data({"training": measured["training"]})
+    chart = correlation_data({"in-sample": measured["in_sample"]})
     chart["chance"] = round_values(measured["chance"])
     if measured["held_out"] is not None:
         chart["series"] += correlation_data({"held out": measured["held_out"]})["series"]

@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, top_svd, whitener
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, RankError
+
+# A projection of less variance, of at most 1 with the regulariser, is constant up to rounding.
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -229,30 +232,47 @@ def _check_range(view: str, variance: NDArray[Any], largest: float, dtype: str) 
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights on the features and the correlations they reach, ordered, in float64 NumPy."""
+    """Weights on the features, ordered by the singular values, in float64 NumPy.
+
+    A regulariser shrinks the singular values below the correlations of the projections.
+    """
 
     U: NDArray[Any]  # (Mx, L)
     V: NDArray[Any]  # (My, L)
-    correlations: NDArray[Any]  # (L,)
+    singular_values: NDArray[Any]  # (L,)
+    correlations: NDArray[Any]  # (L,), of the projections of the rows solved for
 
 
 def solve_primal(
-    moments: Covariances, n_components: int, reg: tuple[float, float], backend: Backend
+    moments: Covariances,
+    n_components: int,
+    reg: tuple[float, float],
+    backend: Backend,
+    penalties: Sequence[Array | None] = (None, None),
 ) -> Solution:
     """The top-L SVD of T = (Sxx + rx I)^-1/2 Sxy (Syy + ry I)^-1/2; overwrites the covariances.
 
     `reg` is relative to the total variance of the view's features: rx = reg[0] * trace(Sxx). So a
-    change of units changes nothing, and the same number means the same whatever the rank.
+    change of units changes nothing, and the same number means the same whatever the rank. A view
+    may have a `penalty` besides: a matrix P (M, M) that is added to its covariance.
     """
-    whiteners = [
-        whitener(S, relative * float(backend.xp.linalg.trace(S)), moments.precision, backend)
-        for S, relative in ((moments.Sxx, reg[0]), (moments.Syy, reg[1]))
-    ]
-    _check_rank(n_components, [w.rank for w in whiteners])
-    Wx, Wy = whiteners
+    xp, covariances = backend.xp, (moments.Sxx, moments.Syy)
+    rs = [own * float(xp.linalg.trace(S)) for S, own in zip(covariances, reg, strict=True)]
+    for S, P in zip(covariances, penalties, strict=True):
+        if P is not None:
+            S += P
+    Wx, Wy = (
+        whitener(S, r, moments.precision, backend) for S, r in zip(covariances, rs, strict=True)
+    )
+    _check_rank(n_components, [Wx.rank, Wy.rank])
     T = Wy.whiten(Wx.whiten(moments.Sxy).T).T  # (rank_x, rank_y)
     left, s, right = top_svd(T, n_components, backend)
-    return _ordered(Wx.unwhiten(left), Wy.unwhiten(right), s, backend)
+    U, V = Wx.unwhiten(left), Wy.unwhiten(right)
+    variances = []
+    for W, r, P in zip((U, V), rs, penalties, strict=True):
+        variance = 1.0 - r * xp.sum(W * W, axis=0)  # u'(S + P + r I)u = 1
+        variances.append(variance if P is None else variance - xp.sum(W * (P @ W), axis=0))
+    return _ordered(U, V, s, variances, backend)
 
 
 @dataclass(frozen=True)
@@ -330,7 +350,11 @@ class RidgePath:
     def solution(self, reg: tuple[float, float], n_components: int) -> Solution:
         """The solution with this regulariser, relative to the total variance of each view."""
         left, s, right = self._solved(reg, n_components)
-        return _ordered(self.bases[0] @ left, self.bases[1] @ right, s, self.backend)
+        variances = [
+            values @ (W * W) for values, W in zip(self.spectra, (left, right), strict=True)
+        ]
+        U, V = self.bases[0] @ left, self.bases[1] @ right
+        return _ordered(U, V, s, variances, self.backend)
 
     def score(self, reg: tuple[float, float], n_components: int) -> "HeldOutScore":
         """The score of that solution."""
@@ -415,26 +439,37 @@ def solve_dual(
     left, s, right = top_svd(T, n_components, backend)
     A = Ex @ (left / (xp.sqrt(lx) * wx)[:, None])
     B = Ey @ (right / (xp.sqrt(ly) * wy)[:, None])
-    return _ordered(A - xp.mean(A, axis=0), B - xp.mean(B, axis=0), s, backend)
+    variances = [(lx / N / wx**2) @ (left * left), (ly / N / wy**2) @ (right * right)]
+    return _ordered(A - xp.mean(A, axis=0), B - xp.mean(B, axis=0), s, variances, backend)
 
 
-def _ordered(U: Array, V: Array, s: Array, backend: Backend) -> Solution:
-    """To NumPy, with the sign of each component fixed so that equal fits look equal."""
-    U, V, s = (np.array(backend.to_numpy(a)) for a in (U, V, s))
+def _ordered(
+    U: Array, V: Array, s: Array, variances: Sequence[Array], backend: Backend
+) -> Solution:
+    """To NumPy, with the sign of each component fixed so that equal fits look equal.
+
+    The covariance of a component of both views is its singular value; `variances` (L,) are those
+    of its projections, at most 1.
+    """
+    U, V, s, vx, vy = (np.array(backend.to_numpy(a)) for a in (U, V, s, *variances))
     largest = np.argmax(np.abs(U), axis=0)
     signs = np.where(U[largest, np.arange(U.shape[1])] < 0, -1.0, 1.0)
-    return Solution(U * signs, V * signs, np.clip(s, 0.0, 1.0))
+    varies = np.minimum(vx, vy) > _CONSTANT
+    deviations = np.sqrt(np.where(varies, vx * vy, np.inf))
+    s = np.clip(s, 0.0, 1.0)
+    return Solution(U * signs, V * signs, s, np.minimum(s / deviations, 1.0))
 
 
 def _check_rank(n_components: int, ranks: list[int]) -> None:
     if n_components > min(ranks):
         view = "XY"[int(np.argmin(ranks))]
-        raise InputError(
+        raise RankError(
             f"n_components={n_components} but view {view} varies in only {min(ranks)} independent "
             f"directions (constant and duplicated columns do not count). "
             f"Set n_components to at most {min(ranks)}."
             if min(ranks) > 0
-            else f"view {view} does not vary: all its rows are the same. Check the data of {view}."
+            else f"view {view} does not vary: all its rows are the same. Check the data of {view}.",
+            min(ranks),
         )
 
 

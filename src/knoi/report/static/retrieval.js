@@ -11,7 +11,7 @@ const query = { index: 0, listeners: [] };
 function queryRow(title, view, index) {
   const shown = document.createElement("div");
   const image = rowImage(view, index, 96);
-  shown.append(textElement("h3", title), ...(image ? [image] : []), ...captions(index));
+  shown.append(textElement("h3", title), ...(image ? [image] : []), ...captions(index, [view]));
   return shown;
 }
 
@@ -29,7 +29,7 @@ function tile(view, match, index, similarity) {
   item.dataset.row = DATA.rows[match];
   const image = rowImage(view, match, 72);
   if (image) item.append(image);
-  item.append(textElement("strong", `${sign} ${word}`), ...captions(match));
+  item.append(textElement("strong", `${sign} ${word}`), ...captions(match, [view]));
   const cosine = DATA.retrieval.similarity === "cosine";
   const near = cosine ? `cosine ${similarity.toFixed(3)}`
     : `distance ${(-similarity).toPrecision(3)}`;
@@ -44,7 +44,8 @@ function showMatches() {
   element("row").value = row;
 
   const rows = [queryRow(`Row of ${VIEWS[from]}`, from, index)];
-  if (DATA.images[1 - from]) rows.push(queryRow(`Partner of ${VIEWS[1 - from]}`, 1 - from, index));
+  if (DATA.images[1 - from] || DATA.texts[1 - from])
+    rows.push(queryRow(`Partner of ${VIEWS[1 - from]}`, 1 - from, index));
   element("retrieval-query").replaceChildren(...rows);
 
   const similarities = retrieval.similarities[from].row(index);

@@ -17,10 +17,15 @@ function textElement(tag, text, className = "") {
   return made;
 }
 
-function captions(index) {
+// What is known about a row of some views: texts, number, label.
+function captions(index, views) {
+  const texts = views.flatMap((view) => DATA.texts[view]?.[index] || []);
   const label = labelOf(index);
   const lines = [`row ${DATA.rows[index]}`, ...(label === null ? [] : [`label ${label}`])];
-  return lines.map((text) => textElement("span", text));
+  return [
+    ...[...new Set(texts)].map((text) => textElement("p", text, "text")),
+    ...lines.map((text) => textElement("span", text)),
+  ];
 }
 
 // The image of a row, about `height` pixels high, or null if rows of the view are not images.

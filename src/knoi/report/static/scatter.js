@@ -89,7 +89,7 @@ element("scatter").on("plotly_hover", ({ points, event }) => {
   const images = [0, 1].map((view) => rowImage(view, index, 72)).filter(Boolean);
   const row = document.createElement("div");
   row.append(...images);
-  tip.replaceChildren(row, ...captions(index));
+  tip.replaceChildren(row, ...captions(index, [0, 1]));
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
   tip.style.left = `${Math.max(8, left) + scrollX}px`;
