@@ -5,6 +5,7 @@ import re
 import shlex
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import knoi
 from knoi.callbacks.history import ProgressBar
 from knoi.cli.options import METHODS, make_model
+from knoi.metrics import component_correlations
+from tests.report.reading import page_data
 
 FIT = "fit X.npy Y.npy -o m.knoi"
 LINEAR = "--method linear -k 2 --quiet"
@@ -79,13 +82,49 @@ class TestOutput:
         assert "KNOI  800 samples" in done.err
         assert "samples" not in done.out
 
+    def test_every_place_shows_the_same_in_sample_correlations(self, run, run_json):
+        fit = f"{FIT} --method linear -k 3 --reg 1 {TEST} --report page.html"
+        document, model = run_json(fit), knoi.load("m.knoi")
+        X, Y = np.load("X.npy"), np.load("Y.npy")
+        rho = component_correlations(*model.transform(X, Y))
+        np.testing.assert_allclose(model.correlations_, rho, atol=1e-9)
+        assert document["in_sample"]["correlations"] == model.correlations_.tolist()
+        assert document["in_sample"] == run_json("info m.knoi")["in_sample"]
+        html = Path("page.html").read_text(encoding="utf-8")
+        shown = page_data(html)["correlations"]["series"][0]
+        assert shown["name"] == "in-sample"
+        np.testing.assert_allclose(shown["values"], rho, rtol=1e-3)
+        assert f"in-sample {rho.sum():.4f}, held out" in html
+        assert re.search(rf"total, at most 3 +{rho.sum():.2f} ", run(fit).out)
+        assert f"{rho.sum():.2f} of 3 (in-sample)" in run("info m.knoi").out
+        # Singular values of the regularised problem would make this model look overly modest.
+        regularised = model.projection_.singular_values.sum()
+        assert document["held_out"]["total_correlation"] > 1.3 * regularised
+
+    def test_what_was_chosen_is_printed(self, run):
+        done = run(f"{FIT} {QUICK} --epochs 1 --kernel laplacian:rbf --width 2:3 --reg 1e-3 -q")
+        assert (done.code, done.out) == (0, "")
+        done = run(f"{FIT} --method nystrom --rank 20 -k 2 --width 2:3 --reg 1e-3 --metric none")
+        assert "View X: RBF(width=2.0), reg 0.001" in done.out
+        assert "View Y: RBF(width=3.0), reg 0.001" in done.out
+
+    def test_more_components_than_columns_are_pointed_out(self, run):
+        fit = f"{FIT} --method nystrom --metric none --rank 20"
+        assert "linear CCA has 4 at most" in run(f"{fit} -k 9").err
+        assert "linear CCA has" not in run(f"{fit} -k 3").err
+        done = run(f"{FIT} --method linear -k 9")
+        assert "--components 9 but Y has n_features=4" in done.err
+
     def test_json_is_all_that_is_on_stdout(self, run_json):
         document = run_json(f"{FIT} {QUICK} --epochs 2 {TEST}")
         model = knoi.load("m.knoi")
         assert document["method"] == "KNOI"
         assert document["parameters"]["rank"] == 20
         assert (document["rows"], document["columns"]) == (400, [6, 4])
-        assert document["training"]["correlations"] == model.correlations_.tolist()
+        assert document["in_sample"]["correlations"] == model.correlations_.tolist()
+        views = document["views"]["x"], document["views"]["y"]
+        assert tuple(view["reg"] for view in views) == model.reg_
+        assert tuple(view["width"] for view in views) == model.width_
         score = model.score(np.load("X_test.npy"), np.load("Y_test.npy"))
         assert document["held_out"]["total_correlation"] == pytest.approx(score)
         assert document["held_out"]["rows"] == 200

@@ -55,7 +55,15 @@ def test_completion_prints_a_script_and_completes(capsys, monkeypatch):
     with pytest.raises(SystemExit, match="0"):
         main(["--show-completion", "bash"])
     assert "complete -o default -F _knoi_completion knoi" in capsys.readouterr().out
-    for words, offered in (("knoi t", {"transform", "tune"}), ("knoi fit --res", {"--resume"})):
+    for words, offered in (
+        ("knoi t", {"transform", "tune"}),
+        ("knoi fit --res", {"--resume"}),
+        ("knoi fit --method k", {"kernel", "knoi"}),
+        ("knoi fit --kernel la", {"laplacian"}),
+        ("knoi fit --kernel rbf:la", {"rbf:laplacian"}),
+        ("knoi fit --landmarks kmeans+", {"kmeans++"}),
+        ("knoi tune --approximation ny", {"nystrom"}),
+    ):
         monkeypatch.setenv("_KNOI_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
@@ -69,6 +77,7 @@ USAGE_ERRORS = {
     f"{FIT} --widht 3": "No such option: --widht (Possible options: --width)",
     "fti X.npy": "No such command 'fti'. Did you mean 'fit'?",
     f"{FIT} --method knio": "'--method': 'knio': wanted auto, linear, kernel, ",
+    f"{FIT} --metric lerned": "'--metric': 'lerned': wanted auto, learned, diagonal or none.",
     f"{FIT} --method fourier --epochs 3": "'--epochs': --method fourier has no --epochs",
     f"{FIT} --method linear --set rank=3": "'--set': LinearCCA has no parameter 'rank'",
     f"{FIT} --resume": "'--resume': there is nothing to resume from",
@@ -119,6 +128,20 @@ def test_errors(error_line, code, errors):
         assert printed.removeprefix("Invalid value for ").startswith(expected)
         assert code == 1 or printed.endswith(" --help")
         assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("code", "option", "meant"),
+    [
+        (2, "--method konl", "knoi"),
+        (2, "--set momentun=0.9", "momentum"),
+        (1, "--kernel rfb", "rbf"),
+        (1, "--approximation nistrom", "nystrom"),
+        (1, "--landmarks kmean", "kmeans"),
+    ],
+)
+def test_names_that_were_probably_meant_are_suggested(error_line, code, option, meant):
+    assert f"Did you mean '{meant}'?" in error_line(code, f"{FIT} --rank 20 -k 2 -q {option}")
 
 
 def test_a_missing_extra_is_reported_before_the_fit(error_line, monkeypatch):

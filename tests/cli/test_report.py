@@ -82,6 +82,30 @@ def test_labels_are_those_of_the_training_rows_without_test_pairs(run, error_lin
     assert len(reported) == 1
 
 
+def test_texts_and_names_are_those_of_the_rows_shown(run, error_line, reported):
+    Path("texts.csv").write_text("t\n" + "".join(f"row {i}\n" for i in range(400)))
+    Path("words.txt").write_text("".join(f"{i:03}\n" for i in range(6)))
+    more = "--texts texts.csv:t --x-names words.txt"
+    assert run(f"{FIT} {more} --held-out 50").code == 0
+    (call,) = reported
+    for view, texts in enumerate(call["texts"]):
+        rows = [int(text.removeprefix("row ")) for text in texts]
+        name = "XY"[view]
+        np.testing.assert_array_equal(call["test"][view], np.load(f"{name}.npy")[rows])
+    assert call["names"][0].tolist() == ["000", "001", "002", "003", "004", "005"]
+    assert call["names"][1] is None
+    for wrong, line in {
+        f"{TEST} --texts texts.csv": "--texts ('texts.csv') has 401 texts, but X of --test has 200",
+        "--y-names words.txt": "--y-names ('words.txt') has 6 names, but Y has 4 columns. Give one",
+    }.items():
+        assert error_line(1, f"{REPORT} {wrong}").startswith(line)
+    line = error_line(2, f"{REPORT} --texts a --texts b --texts c")
+    assert "give it once for both views" in line
+    assert "'--x-names': it is for the report" in error_line(
+        2, "fit X.npy Y.npy -o m.knoi --x-names words.txt"
+    )
+
+
 def test_a_failing_report_leaves_the_model(error_line, run, monkeypatch):
     def broken(*_, **__):
         raise OSError("No space left")

@@ -4,9 +4,11 @@ import csv
 import hashlib
 import io
 import re
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knoi
@@ -81,6 +83,28 @@ class TestRetrieve:
         assert len(query["matches"]) == 400  # every row
         assert "✓" not in run(f"{views} --rows 0-50").out
 
+    def test_texts_are_shown_instead_of_numbers(self, run, run_json, error_line):
+        Path("x.txt").write_text("".join(f"left {i}\n" if i != 3 else "\n" for i in range(200)))
+        hostile = "[red]right\x1b[2J " + "x" * 99
+        frame = pd.DataFrame({"title": [f"{hostile} {i}" for i in range(200)]})
+        frame.to_csv("y.csv", index=False)
+        command = f"{RETRIEVE} --rows 7,3 --top 2 --texts x.txt --texts y.csv:title"
+        query, blank = run_json(command)["queries"]
+        assert (query["text"], blank["text"]) == ("left 7", "")
+        match = query["matches"][0]
+        assert match["text"] == f"{hostile} {match['row']}"
+        shown = run(command).out
+        assert "left 7" in shown
+        assert "[red]right [2J" in shown
+        assert "\x1b" not in shown
+        lines = list(csv.DictReader(io.StringIO(run(f"{command} --csv").out)))
+        assert (lines[0]["text"], lines[0]["text_of_match"]) == ("left 7", match["text"])
+        # From Y, the texts change places; one file is for both views.
+        (query,) = run_json(f"{RETRIEVE} --rows 7 --from y --texts x.txt")["queries"]
+        assert query["text"] == "left 7"
+        line = error_line(1, "retrieve linear.knoi X_test.npy Y.npy --rows 1 --texts x.txt")
+        assert line == "--texts ('x.txt') has 200 texts, but Y has 400 rows. Give one text per row."
+
 
 class TestInfo:
     def test_the_screen_shows_what_the_file_holds(self, run, monkeypatch):
@@ -107,7 +131,8 @@ class TestInfo:
         assert found["method"] == "LinearCCA"
         assert found["parameters"]["n_components"] == found["components"] == 2
         assert found["views"]["x"]["columns"] == 6
-        assert found["correlations"] == model.correlations_.tolist()
+        assert found["in_sample"]["correlations"] == model.correlations_.tolist()
+        assert found["views"]["x"]["reg"] == model.reg_[0]
         assert run("fit X.npy Y.npy -o m.knoi --rank 20 --epochs 2 -q").code == 0
         assert run_json("info m.knoi")["n_samples_seen_"] == 800
         shown = run("info m.knoi").out

@@ -4,6 +4,7 @@ import os
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 
 import knoi
@@ -54,6 +55,20 @@ def test_hdf5_holds_a_group_of_both_or_a_dataset_of_one(run, expected):
         assert list(file) == ["Zx"]
 
 
+@pytest.mark.parametrize(("suffix", "read"), [("csv", pd.read_csv), ("parquet", pd.read_parquet)])
+def test_tables_hold_the_views_side_by_side(run, run_json, expected, suffix, read):
+    assert run(f"{BOTH} -o Z.{suffix} --quiet").code == 0
+    found = read(f"Z.{suffix}")
+    assert list(found.columns) == ["x1", "x2", "y1", "y2"]
+    np.testing.assert_array_equal(found.to_numpy(), np.hstack(expected))
+    assert (
+        run_json(f"fit Z.{suffix}:x1,x2 Z.{suffix}:y1 -o m.knoi -k 1 --method linear")["rows"]
+        == 200
+    )
+    assert run(f"transform linear.knoi Y_test.npy --view y -o one.{suffix}").code == 0
+    assert list(read(f"one.{suffix}").columns) == ["y1", "y2"]
+
+
 def test_views_in_the_wrong_place_and_outputs_that_cannot_be_written(run, error_line):
     assert run(f"{BOTH} -o Z.h5:/pairs").code == 0
     for command, message in {
@@ -69,7 +84,7 @@ def test_views_in_the_wrong_place_and_outputs_that_cannot_be_written(run, error_
         assert message in error_line(1, command)
 
 
-@pytest.mark.parametrize("output", ["Z.npz", "Z.npy", "Z.h5", "old.h5:/z"])
+@pytest.mark.parametrize("output", ["Z.npz", "Z.npy", "Z.csv", "Z.parquet", "Z.h5", "old.h5:/z"])
 def test_a_failure_leaves_nothing_behind(error_line, output):
     X = np.load("X_test.npy").copy()
     X[123, 4] = np.inf

@@ -86,6 +86,37 @@ def test_the_table_marks_the_best_and_the_plot_is_written(run, error_line, monke
     assert "a plot needs matplotlib" in error_line(1, f"{FOURIER} --plot tune.png")
 
 
+def test_components_are_chosen_on_held_out_pairs(run, run_json, error_line):
+    tune = "tune X.npy Y.npy --components auto --method linear"
+    found = run_json(tune)
+    assert (found["tried"], found["components"], found["rows_left_out"]) == (4, 2, 80)
+    assert found["significant"] == [True, True, False, False]
+    assert len(found["in_sample"]) == len(found["corrected_p_values"]) == 4
+    done = run(f"{tune} --plot scree.svg --quiet")
+    assert (done.code, done.out) == (0, "")
+    assert Path("scree.svg").read_bytes().startswith(b"<?xml")
+    done = run(tune)
+    assert "2 of 4 components correlate more than chance" in done.out
+    command = done.out.splitlines()[-1].strip()
+    assert command == found["command"]
+    assert run(f"{command.removeprefix('knoi ')} --quiet").code == 0
+    assert knoi.load("model.knoi").n_components == 2
+    # A grid needs a number of components.
+    assert "auto takes one value of --regs" in error_line(2, f"{tune} --regs 0,1")
+
+
+def test_a_kernel_is_tried_with_more_components_than_columns(run_json, run):
+    tune = "tune X.npy Y.npy -k auto --method nystrom --ranks 20 --widths 1x --regs 1e-2"
+    found = run_json(tune)
+    assert found["tried"] == 20
+    assert "--rank 20 --width" in found["command"]
+    assert f"--components {found['components']}" in found["command"]
+    np.save("noise.npy", np.random.default_rng(0).standard_normal((400, 3)))
+    unrelated = run("tune X.npy noise.npy -k auto --method linear")
+    assert "No component correlates more than chance" in unrelated.out
+    assert "knoi fit" not in unrelated.out
+
+
 def test_interrupted_it_prints_the_results_so_far(run, monkeypatch):
     views = np.load("X.npy"), np.load("Y.npy")
     evaluations = iter([tune.evaluate(knoi.load("linear.knoi"), *views)])

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from knoi.exceptions import InputError, SourceFormatError, SourceNotFoundError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from knoi.arrays.backend import Array
     from knoi.data.pairs import PairSource
     from knoi.data.source import ViewSource
@@ -91,6 +93,22 @@ def check_columns(found: tuple[int, int], wanted: tuple[int, int]) -> None:
             f"X has {found[0]} columns and Y has {found[1]}, but the model was fitted to "
             f"{wanted[0]} and {wanted[1]}{swapped if found[::-1] == wanted else hint}"
         )
+
+
+def read_texts(
+    option: str, path: Path, n: int, whose: str, each: str = "row", *, labels: bool = False
+) -> "NDArray[Any]":
+    """Read a text or label for each row or column; `whose` is the view that has `n` of them."""
+    from knoi.data import open as opening
+
+    values = (opening.read_column if labels else opening.read_texts)(path, option, n)
+    if len(values) != n:
+        what = option.rpartition("-")[2]
+        raise InputError(
+            f"{option} ('{path}') has {len(values)} {what}, but {whose} has {n} {each}s. Give one "
+            f"{what.removesuffix('s')} per {each}."
+        )
+    return values
 
 
 def check_output(path: Path, option: str, inputs: Sequence[Path | None] = ()) -> None:

@@ -93,6 +93,9 @@ def fit(
     test: options.Test = None,
     labels: options.Labels = None,
     images: options.Images = None,
+    texts: options.Texts = None,
+    x_names: options.XNames = None,
+    y_names: options.YNames = None,
     title: options.Title = None,
     memory: options.Memory = None,
     jobs: options.Jobs = None,
@@ -110,15 +113,16 @@ def fit(
         raise options.usage_error(
             "resume", "there is nothing to resume from. Add --checkpoint DIR, of the earlier run."
         )
-    for name in ("labels", "images", "title"):
+    for name in ("labels", "images", "texts", "x_names", "y_names", "title"):
         if context.params[name] and report is None:
-            raise options.usage_error(name, "it is for the report. Add --report report.html.")
+            option = name.replace("_", "-")
+            raise options.usage_error(option, "it is for the report. Add --report report.html.")
     # The options of the estimator, from `components` to `device`, are taken from the context.
     chosen, others = options.estimator_options(context), dict(settings or ())
     method = options.resolve_method(method, chosen)
     model = options.make_model(method, chosen, others, verbose=not quiet)
     console = messages(quiet)
-    inputs = (x, y, *(test or ()), labels)
+    inputs = (x, y, *(test or ()), labels, *(texts or ()), x_names, y_names)
     check_model_output(output, "--output", inputs)
     if report is not None:
         check_report(report, "--report", inputs)
@@ -178,6 +182,12 @@ def _train(
     )
     if scored is not None:
         what += f"; {scored.n_rows:,} more to score it on"
+    if hasattr(model, "kernel") and model.n_components > min(train.n_cols):
+        what += (
+            f"\nThese are more components than columns: linear CCA has {min(train.n_cols)} at "
+            "most, and of those that a kernel adds few may hold on other pairs; "
+            "knoi tune --components auto says how many do"
+        )
     X, Y = train.views()
     began = perf_counter()
     if options.METHODS[method].minibatches:
@@ -240,23 +250,26 @@ def _describe(model: "BaseCCA") -> dict[str, Any]:
     """Return what a fitted model says about itself, for JSON."""
     from knoi.arrays.backend import peak_memory
     from knoi.estimators.base import portable
+    from knoi.estimators.plotting import model_facts
 
-    training = ("stopped_", "n_samples_seen_", "history_")
+    facts, training = model_facts(model), ("stopped_", "n_samples_seen_", "history_")
     return {
         "method": type(model).__name__,
         "parameters": {k: portable(v) for k, v in model.get_params(deep=False).items()},
         "peak_memory_bytes": peak_memory(),
-        "training": {
-            "total_correlation": float(model.correlations_.sum()),
-            "correlations": model.correlations_,
-        },
+        "views": facts["views"],
+        "in_sample": facts["in_sample"],
         **{name.rstrip("_"): getattr(model, name) for name in training if hasattr(model, name)},
     }
 
 
 def _print(document: dict[str, Any], console: Console, context: typer.Context) -> None:
-    """Print correlations, files written, and what to do next."""
-    console.print(_table(document["training"], document["held_out"]))
+    """Print correlations, what was chosen, files written, and what to do next."""
+    from knoi.estimators.plotting import describe_views
+
+    console.print(_table(document["in_sample"], document["held_out"]))
+    for view, text in describe_views(document["views"]):
+        say(console, f"View {view}: {text}")
     say(console, f"Model:  {document['model']} (fitted in {clock(document['seconds'])})")
     if document["report"] is not None:
         say(console, f"Report: {document['report']}")
@@ -270,18 +283,18 @@ def _print(document: dict[str, Any], console: Console, context: typer.Context) -
         say(console, f"Time is up; to train on: {options.command_line(context, '--resume')}")
 
 
-def _table(training: dict[str, Any], held_out: dict[str, Any] | None) -> Table:
-    columns = {"training": training["correlations"]}
+def _table(in_sample: dict[str, Any], held_out: dict[str, Any] | None) -> Table:
+    columns = {"in-sample": in_sample["correlations"]}
     if held_out is not None:
         columns[f"{held_out['rows']:,} held-out pairs"] = held_out["correlations"]
-    L = len(training["correlations"])
+    L = len(in_sample["correlations"])
     made = table("component", *columns)
     for i in range(min(L, LISTED)):
         made.add_row(str(i + 1), *(f"{rho[i]:.3f}" for rho in columns.values()))
     if L > LISTED:
         made.add_row("...", style="dim")
     made.add_section()
-    totals = (f"{rho.sum():.2f}" for rho in columns.values())
+    totals = (f"{sum(rho):.2f}" for rho in columns.values())
     made.add_row(f"total, at most {L}", *totals, style="bold")
     if held_out is not None:
         made.add_row("total, refit", "-", f"{held_out['total_correlation_refit']:.2f}")

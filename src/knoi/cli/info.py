@@ -4,7 +4,9 @@ from knoi.cli.files import read_model_file
 from knoi.cli.options import AsJson, Debug, Model
 from knoi.cli.output import examples, facts_table, print_json, results
 
-EXAMPLES = examples("knoi info model.knoi", "knoi info model.knoi --json | jq .correlations")
+EXAMPLES = examples(
+    "knoi info model.knoi", "knoi info model.knoi --json | jq .in_sample.correlations"
+)
 
 
 def info(model: Model, as_json: AsJson = False, debug: Debug = False) -> None:

@@ -8,14 +8,15 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
+from knoi.checks import one_per_view, suggestion
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +94,6 @@ def make_model(
 ) -> "BaseCCA":
     """Create the estimator of a method, from options (None if not given) and its own parameters."""
     import knoi
-    from knoi.checks import one_per_view
     from knoi.kernels import resolve
 
     known = _parameters(method)
@@ -113,9 +113,8 @@ def make_model(
     estimator = METHODS[method].estimator
     for name in settings:
         if name not in known:
-            raise usage_error(
-                "set", f"{estimator} has no parameter {name!r}. It has: {', '.join(known)}."
-            )
+            message = f"{estimator} has no parameter {name!r}. It has: {', '.join(known)}."
+            raise usage_error("set", message + suggestion(name, known))
     model: BaseCCA = getattr(knoi, estimator)(**{**parameters, **settings})
     return model
 
@@ -186,11 +185,9 @@ def number_or(*names: str) -> Callable[[str], float | str]:
     return lambda text: text if text in names else nonnegative(text, wanted)
 
 
-def metric_kind(text: str) -> str:
-    """Parse a value of `--metric`."""
-    if text not in METRICS:
-        raise _invalid(text, f"one of {', '.join(METRICS)}")
-    return text
+def count_or_auto(text: str) -> int | str:
+    """Parse a whole number >= 1, or auto."""
+    return text if text == "auto" else count(text)
 
 
 def count(text: str) -> int:
@@ -271,7 +268,8 @@ def choice(*known: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in known:
-            raise _invalid(text, f"{', '.join(known[:-1])} or {known[-1]}")
+            wanted = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise typer.BadParameter(f"{text!r}: wanted {wanted}.{suggestion(text, known)}")
         return text
 
     return parse
@@ -296,6 +294,35 @@ def view_option(text: str, *names: str) -> Any:
     return option("x|y", text, *names, parser=choice("x", "y"))
 
 
+def completed(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return the shell completion of an option whose values are names; X:Y is completed, too."""
+
+    def offer(incomplete: str) -> list[str]:
+        first, colon, _ = incomplete.rpartition(":")
+        offered = (f"{first}{colon}{name}" for name in names())
+        return [value for value in offered if value.startswith(incomplete)]
+
+    return offer
+
+
+def _kernels() -> Iterable[str]:
+    from knoi.kernels import KERNELS
+
+    return sorted(KERNELS)
+
+
+def _approximations() -> Iterable[str]:
+    from knoi.features.registry import APPROXIMATIONS
+
+    return ("auto", "nystrom", *APPROXIMATIONS)
+
+
+def _landmarks() -> Iterable[str]:
+    from knoi.features.landmarks import Selection
+
+    return get_args(Selection)
+
+
 # `main` reads it from the arguments themselves, since it must work even where parsing fails.
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -315,13 +342,24 @@ _TEST = "Two files of pairs that are not used for the fit, to score the model on
 Test = Annotated[tuple[Path, Path] | None, option("X_TEST Y_TEST", _TEST, "--test")]
 Seed = Annotated[int, option("N", "Makes the run repeatable.", min=0)]
 _METHODS = f"auto (knoi; linear for --kernel linear), {', '.join(METHODS)}."
-MethodName = Annotated[str, option("NAME", _METHODS, parser=choice("auto", *METHODS))]
+_NAMES_OF_METHODS = ("auto", *METHODS)
+MethodName = Annotated[
+    str,
+    option(
+        "NAME",
+        _METHODS,
+        parser=choice(*_NAMES_OF_METHODS),
+        autocompletion=completed(lambda: _NAMES_OF_METHODS),
+    ),
+]
 _COMPONENTS = "Dimensions to project to; by default 10, or the number of columns if smaller."
 Components = Annotated[int | None, option("N", _COMPONENTS, "--components", "-k", min=1)]
 
 _fitting = partial(option, panel="How to fit")
 _KERNEL = "rbf, laplacian, cauchy, matern, linear, polynomial, chi2, ...; X:Y sets one per view."
-Kernel = Annotated[Any, _fitting("NAME", _KERNEL, parser=pair_of(str))]
+Kernel = Annotated[
+    Any, _fitting("NAME", _KERNEL, parser=pair_of(str), autocompletion=completed(_kernels))
+]
 _RANK = "Features per view: more are more accurate, and slower."
 Rank = Annotated[int | None, _fitting("N", _RANK, min=1)]
 _WIDTH = (
@@ -333,16 +371,31 @@ _METRIC = (
     "Transform of the columns before the kernel: learned, diagonal, none, or auto (the default), "
     "which decides on held-out rows; X:Y sets one per view."
 )
-Metric = Annotated[Any, _fitting("KIND", _METRIC, parser=pair_of(metric_kind))]
+Metric = Annotated[
+    Any,
+    _fitting(
+        "KIND",
+        _METRIC,
+        parser=pair_of(choice(*METRICS)),
+        autocompletion=completed(lambda: METRICS),
+    ),
+]
 _REG = "Regularisation, relative to the variance of a view; X:Y sets one per view."
 Reg = Annotated[Any, _fitting("R", _REG, parser=pair_of(number_or("auto")))]
 _APPROXIMATION = (
     "Features that approximate the kernel: nystrom, fourier, random (chosen to suit the "
     "kernel), ..."
 )
-Approximation = Annotated[Any, _fitting("NAME", _APPROXIMATION, parser=pair_of(str))]
+Approximation = Annotated[
+    Any,
+    _fitting(
+        "NAME", _APPROXIMATION, parser=pair_of(str), autocompletion=completed(_approximations)
+    ),
+]
 _LANDMARKS = "How nystrom features choose their landmarks: uniform, kmeans, leverage, ..."
-Landmarks = Annotated[str | None, _fitting("NAME", _LANDMARKS)]
+Landmarks = Annotated[
+    str | None, _fitting("NAME", _LANDMARKS, autocompletion=completed(_landmarks))
+]
 Epochs = Annotated[int | None, _fitting("N", "Passes over the data.", min=1)]
 _TIME = "Stop training after 90s, 10m or 1h30m."
 Seconds = Annotated[float | None, _fitting("TIME", _TIME, "--time", parser=seconds)]
@@ -363,7 +416,23 @@ _LABELS = (
 Labels = Annotated[Path | None, _report("FILE", _LABELS)]
 _IMAGES = "Rows are images of this height and width; give it twice if X and Y differ."
 Images = Annotated[list[Any] | None, _report("HxW", _IMAGES, "--images", parser=image_size)]
+_TEXTS = (
+    "A text for each row, such as a title: a file as for --labels (rows.csv:title); give it twice "
+    "if X and Y differ."
+)
+Texts = Annotated[list[Path] | None, _report("FILE", _TEXTS, "--texts")]
+_NAMES = "A name for each column of {}, where the file has none: as --labels, e.g. a vocabulary."
+XNames = Annotated[Path | None, _report("FILE", _NAMES.format("X"), "--x-names")]
+YNames = Annotated[Path | None, _report("FILE", _NAMES.format("Y"), "--y-names")]
 Title = Annotated[str | None, _report("TEXT", "Heading of the report.")]
+
+
+def text_files(texts: list[Path] | None) -> tuple[Path | None, Path | None]:
+    """The files of `--texts` for X and for Y."""
+    given: list[Path | None] = [*texts] if texts else [None]
+    if len(given) > 2:
+        raise usage_error("texts", "give it once for both views, or once for X and once for Y.")
+    return given[0], given[-1]
 
 
 def command_line(context: typer.Context, *more: str) -> str:

@@ -59,6 +59,11 @@ def say(console: Console, *lines: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
+def one_line(text: str) -> str:
+    """Return a text of the data without anything that could move the cursor of a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
     """Create a table whose first column is text and whose others are numbers."""
     made = Table(

@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         if debug:
             raise
-        message = error.format_message().rstrip(".")
+        message = _ended(error.format_message())
         where = "knoi" if error.ctx is None else error.ctx.command_path
-        return _fail(f"{message}. Options and examples: {where} --help", 2)
+        return _fail(f"{message} Options and examples: {where} --help", 2)
     except Interrupted as error:
         return _fail(str(error), error.code)
     except BrokenPipeError:
@@ -91,8 +91,11 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 def _with_notes(error: BaseException) -> str:
-    parts = [str(error), *getattr(error, "__notes__", ())]
-    return " ".join(text if text.endswith((".", "]", "'")) else f"{text}." for text in parts)
+    return " ".join(map(_ended, [str(error), *getattr(error, "__notes__", ())]))
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "?", "]", "'")) else f"{text}."
 
 
 _OPTIONS = {parameter: f"--{option}" for option, parameter in PARAMETERS.items()}

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knoi.cli import options
-from knoi.cli.files import check_columns, check_output, load_model, open_pairs, open_test_pairs
+from knoi.cli.files import (
+    check_columns,
+    check_output,
+    load_model,
+    open_pairs,
+    open_test_pairs,
+    read_texts,
+)
 from knoi.cli.output import examples, messages, results, say
 from knoi.exceptions import InputError
 
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "knoi report model.knoi X.npy Y.npy -o report.html --test X_test.npy Y_test.npy",
     "knoi report model.knoi X.npy Y.npy -o report.html --labels digits.npy --images 28x14",
+    "knoi report model.knoi X.npz Y.npz -o report.html --texts rows.csv:title --x-names words.txt",
 )
 USAGE = "knoi report MODEL X Y -o report.html"
 
@@ -33,6 +41,9 @@ def report(
     test: options.Test = None,
     labels: options.Labels = None,
     images: options.Images = None,
+    texts: options.Texts = None,
+    x_names: options.XNames = None,
+    y_names: options.YNames = None,
     title: options.Title = None,
     memory: options.Memory = None,
     jobs: options.Jobs = None,
@@ -46,16 +57,17 @@ def report(
     without them the page can show in-sample results only.
     """
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
-    check_report(output, "--output", (model, x, y, *(test or ()), labels))
+    inputs = (model, x, y, *(test or ()), labels, *(texts or ()), x_names, y_names)
+    check_report(output, "--output", inputs)
     columns = fitted.n_features_in_, fitted.n_features_y_
     with ExitStack() as opened:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         check_columns(pairs.n_cols, columns)
         others = open_test_pairs(test, columns, opened)
-        inputs = report_inputs(context, pairs, others)
+        shown = report_inputs(context, pairs, others)
         say(messages(quiet), f"Writing the report on {model}")
         facts = [("model", str(model)), ("X", str(x)), ("Y", str(y))]
-        write_report(output, fitted, pairs, facts=facts, **inputs)
+        write_report(output, fitted, pairs, facts=facts, **shown)
     say(results(quiet), f"Report: {output}")
 
 
@@ -78,32 +90,35 @@ def report_inputs(
 ) -> dict[str, Any]:
     """Return arguments of `model_report` from the options, checked before any long work.
 
-    `held_out` means that `test` is part of `pairs`. Labels are those of `pairs` then, or if there
-    is no `test`; otherwise those of `test`.
+    `held_out` means that `test` is part of `pairs`. Labels and texts are those of `pairs` then, or
+    if there is no `test`; otherwise those of `test`.
     """
-    from knoi.data.open import read_column
     from knoi.report.images import check_image_shapes
 
-    given, labels = context.params, None
-    if given["labels"] is not None:
-        whose, rows = ("X", pairs.n_rows)
-        if test is not None and not held_out:
-            whose, rows = ("X of --test", test.n_rows)
-        labels = read_column(given["labels"], "--labels", rows)
-        if len(labels) != rows:
-            raise InputError(
-                f"--labels ('{given['labels']}') has {len(labels)} labels, but {whose} has {rows} "
-                "rows. Give one label per row."
-            )
-        if test is not None and held_out:
-            labels = labels[test.row_numbers()]
+    given, rows, of_test = context.params, pairs.n_rows, ""
+    if test is not None and not held_out:
+        rows, of_test = test.n_rows, " of --test"
+
+    def of_rows(option: str, path: Path, view: str, **how: Any) -> Any:
+        values = read_texts(option, path, rows, f"{view}{of_test}", **how)
+        return values[test.row_numbers()] if test is not None and held_out else values
+
+    labels, names = given["labels"], (given["x_names"], given["y_names"])
     images = given["images"] or None
     if images is not None and len(images) == 1:
         images = images * 2
     return {
         "test": None if test is None else test.views(),
-        "labels": labels,
+        "labels": None if labels is None else of_rows("--labels", labels, "X", labels=True),
         "images": check_image_shapes(images, pairs.n_cols),
+        "texts": [
+            path and of_rows("--texts", path, view)
+            for view, path in zip("XY", options.text_files(given["texts"]), strict=True)
+        ],
+        "names": [
+            path and read_texts(f"--{view.lower()}-names", path, n, view, "column")
+            for view, path, n in zip("XY", names, pairs.n_cols, strict=True)
+        ],
         "command": options.command_line(context),
         "title": given["title"],
         "random_state": given["seed"],

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from knoi.cli import options
-from knoi.cli.files import check_columns, load_model
-from knoi.cli.output import examples, print_json, results, table
+from knoi.cli.files import check_columns, load_model, read_texts
+from knoi.cli.output import examples, one_line, print_json, results, table
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -21,9 +22,14 @@ EXAMPLES = examples(
     "knoi retrieve model.knoi X_test.npy Y_test.npy --rows 0,5,10-20",
     "knoi retrieve model.knoi images.npy texts.npz --from y --rows 3 --top 10",
     "knoi retrieve model.knoi X_test.npy Y_test.npy --rows 0-99 --csv > matches.csv",
+    "knoi retrieve model.knoi X.npz Y.npz --rows 3 --texts verses.csv:english",
 )
 USAGE = "knoi retrieve MODEL X Y --rows 0,5,10-20"
 _ROWS = "Rows to look up, from 0: numbers and ranges, e.g. 0,5,10-20."
+_TEXTS = (
+    "A text to show for each row: one per line of a text file, or one array or column of any "
+    "format (rows.csv:title); give it twice if X and Y differ."
+)
 _SIMILARITY = options.choice("cosine", "euclidean", "dot")
 
 
@@ -37,6 +43,7 @@ def retrieve(
     similarity: Annotated[
         Any, options.option("NAME", "cosine, euclidean or dot.", parser=_SIMILARITY)
     ] = "cosine",
+    texts: Annotated[list[Path] | None, options.option("FILE", _TEXTS, "--texts")] = None,
     memory: options.Memory = None,
     jobs: options.Jobs = None,
     device: options.Device = None,
@@ -54,18 +61,26 @@ def retrieve(
     if as_json and as_csv:
         raise options.usage_error("csv", "choose one of --json and --csv.")
     fitted = load_model(model, x, y, usage=USAGE, memory_budget=memory, n_jobs=jobs, device=device)
-    queries = _search(fitted, (x, y), rows, top, source, similarity)
+    files = options.text_files(texts)
+    queries = _search(fitted, (x, y), rows, top, source, similarity, files)
     if as_json:
         names = {"model": str(model), "from": source, "similarity": similarity}
         print_json({**names, "queries": queries})
     elif as_csv:
         _write_csv(queries)
     else:
-        results().print(_table(queries, source, similarity))
+        made = _table if texts is None else _table_of_texts
+        results().print(made(queries, source, similarity))
 
 
 def _search(
-    fitted: "BaseCCA", paths: tuple[Path, Path], rows: list[int], top: int, source: str, kind: Any
+    fitted: "BaseCCA",
+    paths: tuple[Path, Path],
+    rows: list[int],
+    top: int,
+    source: str,
+    kind: Any,
+    files: tuple[Path | None, Path | None],
 ) -> list[dict[str, Any]]:
     """Return the matches of each row, best first, and the rank of its partner if it has one."""
     import numpy as np
@@ -76,6 +91,10 @@ def _search(
 
     with opened_view(paths[0], "X") as X, opened_view(paths[1], "Y") as Y:
         check_columns((X.n_cols, Y.n_cols), (fitted.n_features_in_, fitted.n_features_y_))
+        texts: list[Any] = [
+            path and read_texts("--texts", path, view.n_rows, name)
+            for name, view, path in zip("XY", (X, Y), files, strict=True)
+        ]
         name, ours, theirs = ("X", X, Y) if source == "x" else ("Y", Y, X)
         projections: list[Callable[[Any], Any]] = [fitted.transform, fitted.transform_y]
         project, project_theirs = projections if source == "x" else projections[::-1]
@@ -90,24 +109,59 @@ def _search(
     ranks = [None] * len(rows)
     if ours.n_rows == theirs.n_rows:
         ranks = partner_ranks(queries, gallery, rows, similarity=kind).tolist()
+    own, others = texts if source == "x" else texts[::-1]
     return [
         {
-            "row": row,
+            **_row(row, own),
             "rank_of_partner": rank,
             "matches": [
-                {"row": int(i), "similarity": float(v)} for i, v in zip(*found, strict=True)
+                {**_row(int(i), others), "similarity": float(v)}
+                for i, v in zip(*found, strict=True)
             ],
         }
         for row, rank, *found in zip(rows, ranks, indices, values, strict=True)
     ]
 
 
+def _row(row: int, texts: Any) -> dict[str, Any]:
+    return {"row": row} if texts is None else {"row": row, "text": str(texts[row])}
+
+
 def _write_csv(queries: list[dict[str, Any]]) -> None:
     lines = csv.writer(sys.stdout, lineterminator="\n")
-    lines.writerow(["row", "place", "match", "similarity"])
+    texts = ["text", "text_of_match"] if "text" in queries[0] else []
+    lines.writerow(["row", "place", "match", "similarity", *texts])
     for query in queries:
         for place, match in enumerate(query["matches"], start=1):
-            lines.writerow([query["row"], place, match["row"], f"{match['similarity']:.6g}"])
+            found = [query["row"], place, match["row"], f"{match['similarity']:.6g}"]
+            lines.writerow([*found, *(one["text"] for one in (query, match) if texts)])
+
+
+def _table_of_texts(queries: list[dict[str, Any]], source: str, similarity: str) -> Table:
+    """The matches below each row, one per line, with their texts."""
+    paired = queries[0]["rank_of_partner"] is not None
+    ours, theirs = ("X", "Y") if source == "x" else ("Y", "X")
+    made = table(
+        "place",
+        "row",
+        similarity,
+        title=f"rows of {ours}, and the nearest rows of {theirs}",
+        caption="✓ the partner" if paired else None,
+    )
+    made.add_column("text", overflow="fold")
+    for query in queries:
+        rank = query["rank_of_partner"]
+        note = "" if rank is None else f"  (partner: rank {rank:,.10g})"
+        text = Text(one_line(query["text"])).append(note, "dim")
+        made.add_row(ours, str(query["row"]), "", text, style="bold")
+        for place, match in enumerate(query["matches"], start=1):
+            row = str(match["row"])
+            if paired and match["row"] == query["row"]:
+                row = f"[bold green]{row} ✓"
+            value = f"{match['similarity']:.3f}"
+            made.add_row(str(place), row, value, Text(one_line(match["text"])))
+        made.add_section()
+    return made
 
 
 def _table(queries: list[dict[str, Any]], source: str, similarity: str) -> Table:

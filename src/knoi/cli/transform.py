@@ -28,12 +28,16 @@ EXAMPLES = examples(
     "knoi transform model.knoi X.npy Y.npy -o Z.npz   (arrays Zx and Zy)",
     "knoi transform model.knoi X.npy Y.npy -o Zx.npy -o Zy.npy",
     "knoi transform model.knoi Y.csv --view y -o Z.h5:/test/y",
+    "knoi transform model.knoi X.csv Y.csv -o Z.csv   (columns x1, x2, ..., y1, y2, ...)",
 )
 USAGE = "knoi transform MODEL X [Y] -o OUTPUT"
 # Rows are projected in pieces of at most so many bytes of the view, and so many rows.
 PIECE_BYTES, PIECE_ROWS = 64 * 2**20, 65_536
 
-_OUTPUT = ".npy (twice for two views), .npz, or .h5:/NAME, which is added to an existing file."
+_OUTPUT = (
+    ".npy (twice for two views), .npz, .csv, .parquet, or .h5:/NAME, which is added to an existing "
+    "file."
+)
 # First row and projected rows (b, L) of each piece, in order; and such pieces by the name of the
 # projection, with the number of its rows.
 Pieces = Iterable[tuple[int, "NDArray[Any]"]]
@@ -63,11 +67,11 @@ def transform(
         rows = sum(source.n_rows for _, source in views)
         what = f"Projecting {rows:,} rows to {fitted.projection_.x.weights.shape[1]} components"
         with show_rows(messages(quiet), what, rows) as show:
-            projections, before = {}, 0
+            projections, counted = {}, _added_up(show)
+            piece_rows = max(1, min(PIECE_ROWS, *(PIECE_BYTES // s.row_bytes for _, s in views)))
             for name, (side, source) in zip(names, views, strict=True):
-                pieces = _project(fitted, source, side, before, show)
+                pieces = _project(fitted, source, side, piece_rows, counted)
                 projections[name] = source.n_rows, pieces
-                before += source.n_rows
             write(projections)
     say(results(quiet), f"Written: {' '.join(map(str, output))} ({', '.join(names)})")
 
@@ -95,8 +99,20 @@ def _open_views(
     return [(side, source)]
 
 
+def _added_up(show: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a function that takes numbers of rows and shows their sum."""
+    done = 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        show(done)
+
+    return count
+
+
 def _project(
-    model: "BaseCCA", view: "ViewSource", side: str, done: int, show: Callable[[int], None]
+    model: "BaseCCA", view: "ViewSource", side: str, rows: int, count: Callable[[int], None]
 ) -> Pieces:
     """Project view "X" or "Y" piece by piece; errors name the row of the view."""
     from knoi.data.source import CheckedView
@@ -105,13 +121,12 @@ def _project(
     projection = model.projection_.x if side == "X" else model.projection_.y
     project = model.transform if side == "X" else model.transform_y
     checked = CheckedView(view, side)
-    rows = max(1, min(PIECE_ROWS, PIECE_BYTES // view.row_bytes))
     for start in range(0, view.n_rows, rows):
         stop = min(start + rows, view.n_rows)
         chunk = checked.read(start, stop)
         check_domain(side, projection.features.kernel, chunk, start)
         yield start, project(chunk)
-        show(done + stop)
+        count(stop - start)
 
 
 def _writer(
@@ -119,8 +134,8 @@ def _writer(
 ) -> Callable[[Projections], None]:
     """Return the function that writes projections called `names` ("Zx", "Zy") to these files.
 
-    One `.npz` or `.h5:/NAME` holds them all; `.npy` files hold one each. What cannot be written
-    raises an error here, before anything is computed.
+    One `.npz` or `.h5:/NAME` holds them all, one `.csv` or `.parquet` has them side by side; `.npy`
+    files hold one each. What cannot be written raises an error here, before anything is computed.
     """
     from knoi.exceptions import require
 
@@ -138,6 +153,9 @@ def _writer(
         if len({os.path.realpath(path) for path, _ in paths}) < len(paths):
             raise InputError("--output was given the same name twice. Give one name per view.")
         return partial(_write_npy, [path for path, _ in paths])
+    if len(paths) == 1 and suffixes <= {".csv", ".parquet"}:
+        arrow = require("pyarrow", "io", f"writing {paths[0][0].suffix[1:]}")
+        return partial(_write_table, arrow, paths[0][0])
     if len(paths) == 1 and suffixes == {".npz"}:
         return partial(_write_npz, paths[0][0])
     if len(paths) == 1 and suffixes <= {".h5", ".hdf5"}:
@@ -157,7 +175,8 @@ def _writer(
         return partial(_write_hdf5, h5py, path, datasets)
     shown = " ".join(map(str, outputs))
     raise InputError(
-        f"--output {shown}: wanted a name that ends in .npy (one for each view), .npz or .h5:/NAME."
+        f"--output {shown}: wanted a name that ends in .npy (one for each view), .npz, .csv, "
+        ".parquet or .h5:/NAME."
     )
 
 
@@ -195,6 +214,25 @@ def _stream_npy(file: IO[bytes], n_rows: int, pieces: Pieces) -> None:
             }
             npy_format.write_array_header_1_0(file, header)
         file.write(np.ascontiguousarray(Z).data)
+
+
+def _write_table(arrow: Any, path: Path, projections: Projections) -> None:
+    """Write the projections side by side: columns x1, x2, ... of Zx and y1, y2, ... of Zy."""
+    from pyarrow import csv, parquet
+
+    make = csv.CSVWriter if path.suffix.lower() == ".csv" else parquet.ParquetWriter
+    with ExitStack() as stack:
+        temporary, writer = stack.enter_context(atomic_write(path)), None
+        for pieces in zip(*(pieces for _, pieces in projections.values()), strict=True):
+            columns = {
+                f"{name[1]}{k}": column
+                for name, (_, Z) in zip(projections, pieces, strict=True)
+                for k, column in enumerate(Z.T, start=1)
+            }
+            batch = arrow.record_batch(columns)
+            if writer is None:
+                writer = stack.enter_context(make(str(temporary), batch.schema))
+            writer.write_batch(batch)
 
 
 def _write_hdf5(h5py: Any, path: Path, datasets: list[str], projections: Projections) -> None:

@@ -1,15 +1,16 @@
-"""`knoi tune`: a grid search over width, regularisation and rank, on a subset of the pairs."""
+"""`knoi tune`: width, regularisation, rank or number of components, on a subset of the pairs."""
 
 import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from knoi.cli import options
@@ -36,11 +37,14 @@ EXAMPLES = examples(
     "knoi tune X.npy Y.npy --components 50 --method nystrom --ranks 1000,2000 --plot tune.svg",
     "knoi tune X.npy Y.npy --method fourier --widths 0.5x,0.7x,1x,1.4x --regs 1e-7,1e-6,1e-5",
     "knoi tune X.npy Y.npy --json | jq -r .command   (the command that fits the best)",
+    "knoi tune X.npy Y.npy --components auto --plot scree.svg   (how many components)",
 )
 USAGE = "knoi tune X Y"
 DEFAULT_FACTORS = (0.5, 1.0, 2.0)
 HELD_OUT, MOST_HELD_OUT = 0.2, 10_000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+# Components that are fitted to see how many are above chance, and shuffles behind "chance".
+MOST_TRIED, N_PERMUTATIONS, LEVEL = 50, 199, 0.05
 
 # A trial is one combination and its results, as in the JSON document: some of these three values;
 # "width_factor", the width as a multiple of the median; "total_correlation" and
@@ -49,6 +53,10 @@ GRID = ("rank", "width", "reg")
 TOTALS = ("total_correlation", "total_correlation_refit")
 Trial = dict[str, Any]
 
+_COMPONENTS = (
+    "Dimensions to project to; by default 10, or the number of columns if smaller. auto: as many "
+    "as correlate on held-out pairs, of at most 50; nothing else is tried then."
+)
 _RANKS = "Features per view, e.g. 1000,2000,4000; by default the method's default."
 _WIDTHS = "Numbers, or multiples of the median distance; by default 0.5x,1x,2x."
 _REGS = "E.g. 1e-7,1e-6,1e-5; the default depends on the method."
@@ -66,7 +74,10 @@ def tune(
     context: typer.Context,
     x: options.ViewX,
     y: options.ViewY,
-    components: options.Components = None,
+    components: Annotated[
+        Any,
+        options.option("N", _COMPONENTS, "--components", "-k", parser=options.count_or_auto),
+    ] = None,
     method: options.MethodName = "auto",
     ranks: Annotated[Any, _grid(_RANKS, options.count)] = None,
     widths: Annotated[Any, _grid(_WIDTHS, options.pair_of(options.width_or_factor))] = None,
@@ -96,6 +107,9 @@ def tune(
     As in the KNOI paper, every combination is fitted to a random subset and scored by the total
     correlation of held-out pairs. The last line printed is the command that fits the best
     combination to all pairs. Larger ranks are nearly always better; the table shows by how much.
+
+    With --components auto the number of components is chosen instead: many are fitted, and their
+    correlations on held-out pairs are compared with those of the same pairs shuffled.
     """
     from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
     from knoi.data.pairs import PairSource
@@ -104,6 +118,12 @@ def tune(
     chosen, others = options.estimator_options(context), dict(settings or ())
     grid = {"rank": ranks, "width": widths, "reg": regs}
     first = {name: values[0] for name, values in grid.items() if values}
+    scree = components == "auto"
+    if scree:
+        chosen["components"] = None
+        if several := [name for name, values in grid.items() if values and len(values) > 1]:
+            message = f"auto takes one value of --{several[0]}s. Tune them first."
+            raise options.usage_error("components", message)
     method = options.resolve_method(method, {**chosen, **first})
     options.make_model(method, {**chosen, **first}, others)  # raises for options it does not have
     if plot is not None:
@@ -133,6 +153,19 @@ def tune(
         if held_out is None:
             held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
         train, test = hold_out(pairs, held_out, seed, TUNING_SPLIT)
+        if scree:
+            if widths:
+                defaults = make({}).get_params(deep=False)
+                first |= _values(_widths(widths, defaults["kernel"], train, seed)[0])
+            model = _fit_many(make(first), train, messages(quiet))
+            if plot is not None:
+                _save_plot(plot, lambda axes: model.plot_correlations(*test.views(), ax=axes))
+            found = _describe_scree(model, train, test, seed)
+            n = found["components"]
+            values = {**chosen, **first, "components": n}
+            found["command"] = _fit_command(x, y, method, values, others) if n else None
+            print_json(found) if as_json else _print_scree(found, plot, quiet)
+            return
         points = _points(grid, make({}).get_params(deep=False), method, train, seed)
         console = messages(quiet)
         what = f"{len(points)} fits of {method} to {train.n_rows:,} pairs"
@@ -150,11 +183,82 @@ def tune(
     if found["best"]["error"] is not None:
         raise MemoryBudgetError(found["best"]["error"])
     if plot is not None:
-        _write_plot(plot, found)
+        _save_plot(plot, lambda axes: _draw(axes, found))
     if as_json:
         print_json(found)
     else:
         _print_results(found, plot, quiet)
+
+
+def _fit_many(model: "BaseCCA", train: "PairSource", console: Console) -> "BaseCCA":
+    """Fit as many components as can exist, up to a number."""
+    from knoi.exceptions import RankError
+
+    most = min(MOST_TRIED, train.n_rows - 1, getattr(model, "rank", MOST_TRIED))
+    what = f"Fitting {type(model).__name__}: {most} components of {train.n_rows:,} pairs"
+    say(console, what)
+    try:
+        model.set_params(n_components=most).fit(*train.views())
+    except RankError as error:
+        if not 0 < error.most < most:
+            raise
+        model.set_params(n_components=error.most).fit(*train.views())
+    return model
+
+
+def _describe_scree(
+    model: "BaseCCA", train: "PairSource", test: "PairSource", seed: int
+) -> dict[str, Any]:
+    """Return the correlations of held-out pairs, and which are above chance, for JSON."""
+    found = model.permutation_test(*test.views(), N_PERMUTATIONS, seed)
+    return {
+        "method": type(model).__name__,
+        "components": found.n_components(LEVEL),
+        "tried": len(found.correlations),
+        "rows": train.n_rows,
+        "rows_left_out": test.n_rows,
+        "in_sample": model.correlations_,
+        "correlations": found.correlations,
+        "corrected_p_values": found.corrected_p_values,
+        "significant": found.significant(LEVEL),
+        "chance": float(found.null_largest_quantiles[-1]),
+    }
+
+
+def _print_scree(found: dict[str, Any], plot: Path | None, quiet: bool) -> None:
+    console, n = results(quiet), int(found["components"])
+    title = f"{found['method']}: correlation of {found['rows_left_out']:,} held-out pairs"
+    made = table(
+        "component",
+        "in-sample",
+        "held out",
+        "p, corrected",
+        title=title,
+        caption=f"95% of random pairings have no component above {found['chance']:.3f}",
+    )
+    columns = (found[name] for name in ("in_sample", "correlations", "corrected_p_values"))
+    rows = zip(found["significant"], *columns, strict=True)
+    # Those after the last that counts, but a few, say nothing more.
+    for k, (counts, inside, outside, p) in enumerate(islice(rows, n + 3), start=1):
+        made.add_row(
+            str(k),
+            f"{inside:.3f}",
+            f"{outside:.3f}",
+            f"{p:.2g}",
+            style="bold" if counts else "dim",
+        )
+    console.print(made)
+    if plot is not None:
+        say(console, f"Plot: {plot}")
+    if not n:
+        say(console, "No component correlates more than chance: the views may not be related.")
+        return
+    say(
+        console,
+        f"{found['significant'].sum()} of {found['tried']} components correlate more than chance "
+        f"(p < {LEVEL}), the last of them is component {n}. To fit {n} to all pairs:",
+        f"  {found['command']}",
+    )
 
 
 def _score(trial: Trial) -> Any:
@@ -296,12 +400,20 @@ def _check_plot(path: Path, inputs: Sequence[Path]) -> None:
     require("matplotlib.figure", "plot", "a plot")
 
 
-def _write_plot(path: Path, found: dict[str, Any]) -> None:
-    """Plot the score against the value that varies most, one line per combination of the others."""
+def _save_plot(path: Path, draw: Callable[[Any], Any]) -> None:
+    """Write a plot that `draw` draws on matplotlib's Axes."""
     from matplotlib.figure import Figure
 
     from knoi.fileio import atomic_write
 
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    draw(figure.subplots())
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _draw(axes: Any, found: dict[str, Any]) -> None:
+    """Draw the score against the value that varies most, one line per combination of the others."""
     done = [trial for trial in found["trials"] if trial["error"] is None]
     values = {
         name: list(dict.fromkeys(_format(trial, name) for trial in done))
@@ -309,8 +421,6 @@ def _write_plot(path: Path, found: dict[str, Any]) -> None:
     }
     axis = max(values, key=lambda name: len(values[name]))
     others = [name for name in values if name != axis and len(values[name]) > 1]
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
     lines: dict[str, list[tuple[int, float]]] = {}
     for trial in done:
         name = ", ".join(f"{other} {_format(trial, other)}" for other in others)
@@ -324,5 +434,3 @@ def _write_plot(path: Path, found: dict[str, Any]) -> None:
     axes.grid(alpha=0.3)
     if len(lines) > 1:
         axes.legend(fontsize="small")
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=150)
