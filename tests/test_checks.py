@@ -42,6 +42,17 @@ def test_a_bad_value_is_named_with_what_was_wanted(check, bad_type, bad_value, w
         assert type(raised.value) is error
 
 
+def test_a_width_is_a_number_a_rule_or_a_multiple_of_the_median():
+    values = {2: 2.0, "auto": None, "median": checks.Factor(1.0), "0.5x": checks.Factor(0.5)}
+    assert {value: checks.width("width", value) for value in values} == values
+    for wrong in ("0x", "-1x", "nanx", "infx", "x", "0.5", "twice", None, True):
+        with pytest.raises(InputTypeError, match=f"width={wrong!r}: wanted .*'median'.*'0.5x'"):
+            checks.width("width", wrong)
+    for wrong in (0, -1.0, np.inf, np.nan):
+        with pytest.raises(InputError, match="wanted a positive, finite number"):
+            checks.width("width", wrong)
+
+
 def test_names_flags_and_none():
     assert checks.one_of("name", None, (None, "a")) is None
     with pytest.raises(InputError, match="name='c': wanted one of None, 'a'"):

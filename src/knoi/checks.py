@@ -5,6 +5,8 @@ Each check returns the value as a plain Python int, float or bool. A value of th
 """
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from math import inf
 from numbers import Integral, Real
@@ -69,6 +71,33 @@ def at_least_zero_or_auto(name: str, value: Any) -> float | None:
 def fraction(name: str, value: Any) -> float:
     """Check a number in [0, 1)."""
     return _number(name, value, lambda v: 0 <= v < 1, "a number from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A width as a multiple of the median distance."""
+
+    times: float
+
+
+def width(name: str, value: Any) -> float | Factor | None:
+    """Check a width: a number, "median" or a multiple of it ("0.5x"), or "auto", as None."""
+    if isinstance(value, str):
+        if value == "auto":
+            return None
+        times = 1.0 if value == "median" else 0.0
+        if value.endswith("x"):
+            with suppress(ValueError):
+                times = float(value[:-1])
+        if 0 < times < inf:
+            return Factor(times)
+    if is_real(value) and 0 < value < inf:
+        return float(value)
+    raise (InputError if is_real(value) else InputTypeError)(
+        f"{name}={value!r}: wanted a positive, finite number, 'median', 'auto', a multiple of the "
+        "median such as '0.5x', or a pair of these (one for X, one for Y)."
+        f"{suggestion(value, ('median', 'auto'))}"
+    )
 
 
 def flag(name: str, value: Any) -> bool:

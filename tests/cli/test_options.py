@@ -6,8 +6,8 @@ import pytest
 import typer
 
 from knoi import LinearCCA
+from knoi.checks import Factor
 from knoi.cli import options
-from knoi.cli.options import Factor
 
 WIDTHS = options.list_of(options.pair_of(options.width_or_factor))
 
@@ -22,6 +22,7 @@ WIDTHS = options.list_of(options.pair_of(options.width_or_factor))
         (options.held_out_size, {"0.1": 0.1, "1000": 1000, "0": 0}),
         (options.pair_of(options.number_or("auto")), {"auto": "auto", "2:auto": (2.0, "auto")}),
         (WIDTHS, {"0.5x,3,median,1x:2": [Factor(0.5), 3.0, Factor(1.0), (Factor(1.0), 2.0)]}),
+        (options.kernel_width, {"2": 2.0, "median": "median", "0.5x": "0.5x", "auto": "auto"}),
         (options.setting, {"a=1": ("a", 1), "a=None": ("a", None), "a=[1, 2]": ("a", (1, 2))}),
         (options.setting, {"a=b": ("a", "b")}),
     ],
@@ -41,7 +42,8 @@ def test_values(parse, values):
         (options.pair_of(str), ["a:b:c", "a:", " "]),
         (options.number_or("auto"), ["nan", "inf"]),
         (options.count, ["2.5", "0"]),
-        (options.width_or_factor, ["0x", "x"]),
+        (options.width_or_factor, ["0x", "x", "auto"]),
+        (options.kernel_width, ["0", "-1x", "nan", "infx", "wide"]),
         (options.setting, ["momentum", "=1"]),
     ],
 )

@@ -185,7 +185,10 @@ OUT_OF_RANGE = [
     (KNOI(5, kernel="linear"), "n_components=5 but Y has n_features=4: linear CCA has no more"),
     (KernelCCA(200), "n_components=200 with n_samples=200: CCA needs more rows"),
     (FourierCCA(5, rank=4), "rank=4 is below n_components=5"),
-    (NystromCCA(width=0), "width=0: wanted a positive, finite number, 'median', 'auto', or a pair"),
+    (
+        NystromCCA(width=0),
+        "width=0: wanted a positive, finite number, 'median', 'auto', a ",
+    ),
     (
         FourierCCA(approximation="hadamard", paired=True),
         "paired=True with approximation=",
@@ -230,7 +233,7 @@ WRONG_TYPE = [
     (NystromCCA(rank=4.0), "rank=4.0: wanted a whole number >= 1"),
     (
         KernelCCA(width="foo"),
-        "width='foo': wanted a positive, finite number, 'median', 'auto', or a pair",
+        "width='foo': wanted a positive, finite number, 'median', 'auto', a multiple",
     ),
     (NystromCCA(kernel=RBF), "kernel is the class RBF: wanted a name or a kernel object"),
     (FourierCCA(kernel=MIXED), NOT_STATIONARY),

@@ -15,6 +15,7 @@ from knoi import (
 )
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
 from knoi.features.composite import Chain
+from knoi.kernels import RBF
 from tests.estimators.models import assert_equal_models, made, with_value
 from tests.fake_cuda import FakeCuda
 
@@ -159,6 +160,13 @@ def test_the_width_is_chosen_in_the_same_rounds(views):
     assert any(factor == pytest.approx(one) for one in (0.35, 0.5, 0.7, 1.0, 1.4))
     given = fitted(NystromCCA, views, width=(3.0, "auto"))
     assert given.projection_.x.features.kernel.width == 3.0
+
+
+def test_a_multiple_of_the_median_is_that_of_transformed_rows(views):
+    for width, times in (("median", 1.0), ("0.5x", 0.5)):
+        model = fitted(NystromCCA, views, width=width)
+        rows = model.projection_.x.features.first.transform(views[0])
+        assert model.width_[0] == pytest.approx(times * RBF().default_width(rows), rel=1e-5)
 
 
 @pytest.mark.parametrize("estimator", [NystromCCA, KNOI])

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-from knoi.checks import one_per_view, suggestion
+from knoi import checks
+from knoi.checks import suggestion
 from knoi.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def make_model(
 
     known = _parameters(method)
     if options.get("kernel") is not None:  # a wrong name is an error before any data is opened
-        one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
+        checks.one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
     parameters: dict[str, Any] = {"verbose": verbose} if "verbose" in known else {}
     for name, value in options.items():
         if value is None or ((method, name) == ("linear", "kernel") and value in _LINEAR):
@@ -235,20 +236,25 @@ def held_out_size(text: str) -> int | float:
     return number if number < 1 else int(number)
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A width as a multiple of the median distance."""
+def kernel_width(text: str) -> float | str:
+    """Parse a width as estimators take it: a number, median, a multiple (0.5x), or auto."""
+    try:
+        value: float | str = float(text)
+    except ValueError:
+        value = text
+    try:
+        checks.width("width", value)
+    except InputError:
+        raise _invalid(text, "a number, median, a multiple of it such as 0.5x, or auto") from None
+    return value
 
-    times: float
 
-
-def width_or_factor(text: str) -> float | Factor:
-    """Parse a width: a number, a multiple of the median (0.5x), or median."""
-    text = "1x" if text == "median" else text
-    number = nonnegative(text.removesuffix("x"), "a number, or a multiple such as 0.5x")
-    if number == 0:
-        raise _invalid(text, "a width above 0")
-    return Factor(number) if text.endswith("x") else number
+def width_or_factor(text: str) -> float | checks.Factor:
+    """Parse a width that is known beforehand: a number, a multiple of the median, or median."""
+    found = checks.width("width", kernel_width(text))
+    if found is None:
+        raise _invalid(text, "a number, median, or a multiple of it such as 0.5x")
+    return found
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -363,10 +369,10 @@ Kernel = Annotated[
 _RANK = "Features per view: more are more accurate, and slower."
 Rank = Annotated[int | None, _fitting("N", _RANK, min=1)]
 _WIDTH = (
-    "Length scale of the kernel: a number, median, or auto (the default), the multiple of the "
-    "median that does best; X:Y sets one per view."
+    "Length scale of the kernel: a number, median, 0.5x (times the median), or auto (the default), "
+    "the multiple that does best; X:Y sets one per view."
 )
-Width = Annotated[Any, _fitting("W", _WIDTH, parser=pair_of(number_or("median", "auto")))]
+Width = Annotated[Any, _fitting("W", _WIDTH, parser=pair_of(kernel_width))]
 _METRIC = (
     "Transform of the columns before the kernel: learned, diagonal, none, or auto (the default), "
     "which decides on held-out rows; X:Y sets one per view."

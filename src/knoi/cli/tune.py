@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from knoi.checks import Factor
 from knoi.cli import options
 from knoi.cli.files import check_output, hold_out, open_pairs
 from knoi.cli.output import (
@@ -325,13 +326,13 @@ def _widths(
     # A view whose kernel has no width ignores the number.
     medians = [getattr(one, "width", 1.0) for one in decided]
     numbers = []
-    for one in widths or [options.Factor(times) for times in DEFAULT_FACTORS]:
+    for one in widths or [Factor(times) for times in DEFAULT_FACTORS]:
         both = one if isinstance(one, tuple) else (one, one)
         x, y = (
-            float(f"{width.times * median:.6g}") if isinstance(width, options.Factor) else width
+            float(f"{width.times * median:.6g}") if isinstance(width, Factor) else width
             for width, median in zip(both, medians, strict=True)
         )
-        factor = one.times if isinstance(one, options.Factor) else None
+        factor = one.times if isinstance(one, Factor) else None
         numbers.append({"width": x if x == y else (x, y), "width_factor": factor})
     return numbers
 

@@ -456,9 +456,10 @@ class FourierCCA(ClosedFormCCA):
     kernel : str, Kernel or a pair of these, default="rbf"
         With the default `approximation` a stationary kernel: "rbf", "laplacian", "cauchy",
         "matern".
-    width : float, "median", "auto" or a pair of floats, default="auto"
+    width : float, "auto", "median", "0.5x" or a pair of these, default="auto"
         Length scale of kernels without one; "median" takes the median distance among 4000 rows of
-        each view, "auto" the multiple of it that does best on held-out rows of a sample.
+        each view, "0.5x" so many times that, "auto" the multiple of it that does best on held-out
+        rows of a sample.
     metric : {"auto", "learned", "diagonal", "none"}, None or a pair of these, default="auto"
         A transform of the columns in front of the kernel, learned from the gradients of
         projections in a few rounds on a sample, if held-out rows of the sample do better with it.

@@ -14,7 +14,8 @@ from typing import Any, Literal, Self
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import same_rows
-from knoi.checks import count, is_real, one_per_view, suggestion
+from knoi.checks import Factor, count, one_per_view, suggestion
+from knoi.checks import width as check_width
 from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Engine, format_bytes
 from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, RankError
@@ -101,7 +102,7 @@ def sized_kernels(
     kernels: tuple[Kernel, Kernel], width: Any, samples: RowPair, seed: int, factor: float = 1.0
 ) -> tuple[Kernel, Kernel]:
     """The kernels with their widths; "auto" is `factor` times the median for these rows."""
-    widths = one_per_view("width", width, _width)
+    widths = one_per_view("width", width, check_width)
     sized = []
     for name, one, own, sample in zip("XY", kernels, widths, samples, strict=True):
         with named(name):
@@ -184,21 +185,10 @@ def _check_rank(features: FeatureMap, view: View, n_components: int) -> None:
         )
 
 
-def _width(name: str, value: Any) -> float | str:
-    if isinstance(value, str) and value in ("median", "auto"):
-        return value
-    if is_real(value) and 0 < value < float("inf"):
-        return float(value)
-    raise (InputError if is_real(value) else InputTypeError)(
-        f"{name}={value!r}: wanted a positive, finite number, 'median', 'auto', or a pair of these "
-        f"(one for X, one for Y).{suggestion(value, ('median', 'auto'))}"
-    )
-
-
-def _with_width(kernel: Kernel, width: float | str, sample: Any, factor: float) -> Kernel:
-    if isinstance(width, str):
-        return with_default_width(kernel, sample, factor if width == "auto" else 1.0)
-    return kernel.decide_width(lambda _part: width)
+def _with_width(kernel: Kernel, width: float | Factor | None, sample: Any, factor: float) -> Kernel:
+    if isinstance(width, float):
+        return kernel.decide_width(lambda _part: width)
+    return with_default_width(kernel, sample, factor if width is None else width.times)
 
 
 # The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has
