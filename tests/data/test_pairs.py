@@ -396,3 +396,23 @@ class TestPrefetcher:
         working.wait(10)
         items.close()
         assert list(items) == []
+
+
+def test_weights_go_with_their_rows(tmp_path):
+    X, Y = np.arange(40.0).reshape(20, 2), np.arange(20.0).reshape(20, 1)
+    np.save(tmp_path / "X.npy", X)
+    w = np.arange(20) % 4 * 0.5
+    with PairSource.open(tmp_path / "X.npy", Y) as pairs:
+        assert pairs.weighted(None) is pairs
+        assert pairs.weights is None
+        weighted = pairs.weighted(w)
+        assert (weighted.n_rows, weighted.n_rows_opened) == (15, 20)
+        rest, held_out = weighted.split(5, seed=0)
+        for part in (weighted, rest, held_out, weighted.part(3, 9)):
+            x, y = part.read(0, part.n_rows)
+            np.testing.assert_array_equal(x[:, 0], 2 * y[:, 0])
+            np.testing.assert_array_equal(part.weights, w[y[:, 0].astype(int)])
+        # Of a part, a weight for each of its rows.
+        again = rest.weighted(np.arange(10))
+        np.testing.assert_array_equal(again.weights, np.arange(1, 10))
+        np.testing.assert_array_equal(again.row_numbers(), rest.row_numbers()[1:])

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,26 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+)
 
 from knoi import DeepCCA
 from knoi.estimators import ESTIMATORS
 from tests.estimators.models import every_estimator, made
 
+WEIGHT_CHECKS = (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+)
+# Checks that fail with the defaults, and why.
+UNWEIGHTED = {
+    check.__name__: "widths, landmarks, the centre of random features and the signs of components "
+    "depend on which rows there are, not on their weights"
+    for check in WEIGHT_CHECKS
+}
 QUICK = {DeepCCA: {"hidden": (4,), "epochs": 5}}
 
 
@@ -41,8 +56,15 @@ def one_view(estimator):
     """The estimator with `Y` made from `X` in methods that the checks call with labels."""
 
     class OneView(estimator):
-        def fit(self, X, y=None):
-            return super().fit(X, second_view(X, y))
+        if "sample_weight" in signature(estimator.fit).parameters:
+
+            def fit(self, X, y=None, sample_weight=None):
+                return super().fit(X, second_view(X, y), sample_weight)
+
+        else:
+
+            def fit(self, X, y=None):
+                return super().fit(X, second_view(X, y))
 
         def fit_transform(self, X, y=None):
             return self.fit(X, y).transform(X)
@@ -52,8 +74,8 @@ def one_view(estimator):
 
         if hasattr(estimator, "partial_fit"):
 
-            def partial_fit(self, X, y=None):
-                return super().partial_fit(X, second_view(X, y))
+            def partial_fit(self, X, y=None, **params):
+                return super().partial_fit(X, second_view(X, y), **params)
 
     # get_params reads the constructor; pickle finds the class by its name in this module.
     OneView.__init__ = estimator.__init__
@@ -71,10 +93,19 @@ for _estimator in ESTIMATORS:
 def test_scikit_learn_checks(estimator):
     adapted = globals()[estimator.__name__]
     model = made(adapted, n_components=1, rank=20, **QUICK.get(estimator, {}), random_state=0)
-    results = check_estimator(model, on_skip=None, on_fail=None)
+    expected = UNWEIGHTED if "width" in model.get_params() else {}
+    results = check_estimator(model, on_skip=None, on_fail=None, expected_failed_checks=expected)
     failed = {one["check_name"]: one["exception"] for one in results if one["status"] == "failed"}
     assert failed == {}
     assert sum(one["status"] == "passed" for one in results) > 40
+
+
+@pytest.mark.filterwarnings("ignore::knoi.exceptions.InSampleWarning")
+def test_a_weight_is_the_row_so_many_times_where_nothing_is_chosen_by_rows():
+    adapted = globals()["FourierCCA"]
+    model = adapted(1, rank=50, width=1.0, metric=None, paired=True, random_state=0)
+    for check in WEIGHT_CHECKS:
+        check("FourierCCA", model)
 
 
 def small(estimator, **params):

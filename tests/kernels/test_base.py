@@ -22,6 +22,7 @@ from knoi.kernels import (
     kernel_from_state,
     resolve,
 )
+from knoi.kernels.base import check_definite
 from tests.memory import peak_memory_below
 
 ROWS = np.ones((2, 2))
@@ -144,3 +145,9 @@ def test_polynomial_takes_the_root_mean_square_length():
     X = np.random.default_rng(0).standard_normal((50, 4)) + 30
     expected = np.sqrt(np.mean(np.sum(X**2, axis=1)))
     assert Polynomial().default_width(X) == pytest.approx(expected, rel=1e-12)
+
+
+def test_negative_eigenvalues_are_refused_unless_they_are_rounding():
+    check_definite(-1e-6, 1.0, "it")
+    with pytest.raises(InputError, match=r"it is not positive semidefinite: .* from -0.1 to 1"):
+        check_definite(-0.1, 1.0, "it")

@@ -6,12 +6,14 @@ import pytest
 from knoi.arrays.backend import numpy_backend, torch_backend
 from knoi.datasets import make_two_views
 from knoi.exceptions import InputError
+from knoi.kernels import RBF
 from knoi.solvers.exact import (
     HeldOutScore,
     Moments,
     RidgePath,
     choose_reg,
     columnwise_correlation,
+    solve_dual,
     solve_primal,
 )
 
@@ -85,6 +87,26 @@ def test_path_of_kernels_is_that_of_their_features(rows):
         one, other = found.score(reg, L), wanted.score(reg, L)
         assert one.total == pytest.approx(other.total, abs=1e-8)
         np.testing.assert_allclose(one.influence, other.influence, atol=1e-6)
+
+
+def test_path_of_kernels_is_that_of_the_solution_without_the_rows(rows):
+    """Also where eigenvalues are at rounding level: their vectors are not exactly centred."""
+    X, Y = (view[:300, :3] for view in rows)
+    held_out = np.arange(300) % 5 == 2
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 300)
+    Ks = [RBF(4.0)(view, view) for view in (X, Y)]
+    path = RidgePath.of_kernels(*Ks, held_out, numpy_backend(), weights)
+    for reg in ((1e-6, 1e-6), (1e-2, 1e-4)):
+        rest = [K[np.ix_(~held_out, ~held_out)] for K in Ks]
+        own = weights[~held_out]
+        means = [own @ K / own.sum() for K in rest]
+        solution = solve_dual(*rest, 2, reg, numpy_backend(), own)
+        Zx, Zy = (
+            (K[np.ix_(held_out, ~held_out)] - mean) @ W
+            for K, mean, W in zip(Ks, means, (solution.U, solution.V), strict=True)
+        )
+        expected = HeldOutScore.of(Zx, Zy, weights[held_out]).total
+        assert path.score(reg, 2).total == pytest.approx(expected, abs=1e-6)
 
 
 def test_several_parts_held_out_count_together(rows):

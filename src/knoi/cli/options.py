@@ -99,7 +99,10 @@ def make_model(
 
     known = _parameters(method)
     if options.get("kernel") is not None:  # a wrong name is an error before any data is opened
-        checks.one_per_view("kernel", options["kernel"], lambda _name, one: resolve(one))
+        own = "precomputed" if method == "kernel" else None
+        checks.one_per_view(
+            "kernel", options["kernel"], lambda _name, one: one if one == own else resolve(one)
+        )
     parameters: dict[str, Any] = {"verbose": verbose} if "verbose" in known else {}
     for name, value in options.items():
         if value is None or ((method, name) == ("linear", "kernel") and value in _LINEAR):

@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
@@ -23,7 +25,7 @@ from knoi.data.source import (
     plural,
     random_runs,
 )
-from knoi.exceptions import InputError
+from knoi.exceptions import InputError, InputTypeError
 
 # (n, dx), (n, dy): rows of X and of Y, each an array or CSR
 RowPair = tuple[Array, Array]
@@ -104,9 +106,9 @@ def _stop(stopped: threading.Event, thread: ThreadPoolExecutor) -> None:
 class PairSource:
     """Paired rows of two views, or a part of them.
 
-    A part (from `split` or `part`) shares the views of the whole. Its rows are numbered from 0, but
-    errors name the row of the view as it was opened. `close` closes what `PairSource.open` opened,
-    never a view that was passed or is shared.
+    A part (from `split`, `part` or `weighted`) shares the views of the whole. Its rows are numbered
+    from 0, but errors name the row of the view as it was opened. `close` closes what
+    `PairSource.open` opened, never a view that was passed or is shared.
     """
 
     def __init__(self, x: ViewSource, y: ViewSource) -> None:
@@ -117,6 +119,7 @@ class PairSource:
             )
         self._x, self._y = CheckedView(x, "X"), CheckedView(y, "Y")
         self._rows = RowRuns.whole(x.n_rows)
+        self._weights: NDArray[np.float64] | None = None  # of all rows as opened
         self._opened = ExitStack()
 
     @classmethod
@@ -132,12 +135,33 @@ class PairSource:
     def _part(self, rows: RowRuns) -> "PairSource":
         part = object.__new__(PairSource)
         part._x, part._y, part._rows, part._opened = self._x, self._y, rows, ExitStack()
+        part._weights = self._weights
         return part
+
+    def weighted(self, sample_weight: Any) -> "PairSource":
+        """The pairs with a weight each, without those of weight 0; None: the pairs themselves."""
+        if sample_weight is None:
+            return self
+        weights = _checked_weights(sample_weight, self.n_rows)
+        part = self._part(self._rows.select(RowRuns.from_rows(np.flatnonzero(weights))))
+        part._weights = np.zeros(self.n_rows_opened)
+        part._weights[self.row_numbers()] = weights
+        return part
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64] | None:
+        """Weights of these pairs, (n_rows,), all above 0; None if they count alike."""
+        return None if self._weights is None else self._weights[self.row_numbers()]
 
     @property
     def n_rows(self) -> int:
         """Number of pairs."""
         return self._rows.n_rows
+
+    @property
+    def n_rows_opened(self) -> int:
+        """Number of pairs in the views as they were opened."""
+        return self._x.source.n_rows
 
     @property
     def n_cols(self) -> tuple[int, int]:
@@ -295,3 +319,30 @@ class PairSource:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checked_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
+    """A copy of nonnegative, finite weights of so many rows, not all zero."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "biuf":
+        raise InputTypeError(
+            f"sample_weight is of dtype {given.dtype}: wanted an array of {n_rows} numbers."
+        )
+    if given.shape != (n_rows,):
+        raise InputError(
+            f"sample_weight has shape {given.shape}: wanted one weight per row, ({n_rows},)."
+        )
+    weights = given.astype(np.float64)
+    valid = np.isfinite(weights) & (weights >= 0)
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise InputError(
+            f"sample_weight is {weights[row]:g} in row {row}: wanted finite numbers >= 0. A row "
+            "of weight 0 does not count."
+        )
+    if not weights.any():
+        raise InputError(
+            "sample_weight is zero for all rows, so that none is left. Pass a positive weight for "
+            "the rows that count."
+        )
+    return weights

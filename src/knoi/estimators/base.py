@@ -38,6 +38,7 @@ from knoi.kernels import Kernel, kernel_from_state
 from knoi.metrics import PermutationTest, permutation_test, total_correlation
 from knoi.persistence import ModelFile, flatten_state, read_model, unflatten_state, write_model
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
+from knoi.solvers.exact import HeldOutScore
 
 logger = logging.getLogger("knoi")
 
@@ -66,7 +67,7 @@ class BaseCCA(
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
         """Find the projection of paired views: methods differ only in this."""
 
-    def fit(self, X: Any, Y: Any = None) -> Self:
+    def fit(self, X: Any, Y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projections from paired rows.
 
         Parameters
@@ -74,17 +75,27 @@ class BaseCCA(
         X, Y : array-like, sparse, data frame, tensor, h5py/zarr array, or path, (n_samples, d)
             The two views; row i of X belongs to row i of Y. Paths may name `.npy`, `.npz`, HDF5,
             Zarr and Parquet files (`file.h5:/dataset`), which are streamed.
+        sample_weight : array-like (n_samples,), default=None
+            How much each pair of rows counts: weight 2 is the row twice, weight 0 not at all; their
+            scale does not matter. Means, covariances, the choice of `reg`, predictions and loadings
+            are weighted. Width, metric, landmarks and which rows are held out do not depend on
+            positive weights.
 
         Returns
         -------
         self
         """
-        return self._fit(X, Y, self._solve)
+        return self._fit(X, Y, self._solve, sample_weight)
 
     def _fit(
-        self, X: Any, Y: Any, solve: Callable[[PairSource, Backend, Engine], Projection]
+        self,
+        X: Any,
+        Y: Any,
+        solve: Callable[[PairSource, Backend, Engine], Projection],
+        sample_weight: Any = None,
     ) -> Self:
-        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
+        with PairSource.open(X, Y) as opened, unchanged_on_failure(self):
+            pairs = opened.weighted(sample_weight)
             self._remember_columns(X, pairs)
             self._check_size(pairs)
             backend = self._backend(pairs.dtype)
@@ -123,9 +134,12 @@ class BaseCCA(
             self._check_n_cols("Y", y.n_cols, self.n_features_y_)
             return self._project(y, "Y", self.projection_.y)
 
-    def fit_transform(self, X: Any, Y: Any = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    def fit_transform(
+        self, X: Any, Y: Any = None, **fit_params: Any
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Fit, then project both views: the pair (Zx, Zy)."""
-        projected: tuple[NDArray[Any], NDArray[Any]] = self.fit(X, Y).transform(X, Y)
+        fitted = self.fit(X, Y, **fit_params)
+        projected: tuple[NDArray[Any], NDArray[Any]] = fitted.transform(X, Y)
         return projected
 
     def permutation_test(
@@ -140,13 +154,20 @@ class BaseCCA(
         Zx, Zy = self._transform_pairs(X, Y)
         return permutation_test(Zx, Zy, n_permutations, random_state)
 
-    def score(self, X: Any, Y: Any) -> float:
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Total correlation: the sum over components of corr(Zx, Zy) on these pairs.
 
-        Use held-out pairs: on training pairs the score is optimistic.
+        Use held-out pairs: on training pairs the score is optimistic. `sample_weight` (n_samples,)
+        says how much each pair counts.
         """
         check_is_fitted(self)
-        return total_correlation(*self._transform_pairs(X, Y), measure="fitted")
+        with PairSource.open(X, Y) as opened:
+            self._remember_columns(X, opened, reset=False)
+            pairs = opened.weighted(sample_weight)
+            Zx, Zy = self._project_pairs(pairs)
+        if pairs.weights is None:
+            return total_correlation(Zx, Zy, measure="fitted")
+        return HeldOutScore.of(Zx, Zy, pairs.weights).total
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, atomically. Loading it never runs code."""
@@ -276,6 +297,7 @@ class BaseCCA(
         seed: int,
         approximations: Sequence[Any] = (None, None),
         max_rows: int | None = None,
+        kernel: Any = None,
     ) -> KernelSpace:
         """The space that the kernels of an estimator with `kernel`, `width`, `metric` work in."""
         parameters: Any = self
@@ -288,7 +310,7 @@ class BaseCCA(
         with Threads(worker_count(self.n_jobs)) as engine:
             request = MetricRequest(
                 parameters.metric,
-                parameters.kernel,
+                parameters.kernel if kernel is None else kernel,
                 parameters.width,
                 self.n_components,
                 backend,

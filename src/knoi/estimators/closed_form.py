@@ -3,16 +3,19 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.random import Purpose, View, derived_seed, seed_from
 from knoi.arrays.sparse import nested_bytes, stack
 from knoi.checks import at_least_zero_or_auto, count, flag, one_per_view
-from knoi.data.pairs import PairSource, RowPair
+from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
 from knoi.estimators.setup import (
@@ -56,6 +59,8 @@ MIN_ROWS = 50
 # `partial_fit` holds out parts of all rows as long as there are at most so many, then every fifth
 # run of this many rows.
 FEW_ROWS, RUN_ROWS = 5000, 32
+# (n, dx), (n, dy), (n,): paired rows and their weights
+WeightedRows = tuple[Array, Array, NDArray[np.float64]]
 
 
 class ClosedFormCCA(BaseCCA):
@@ -72,7 +77,9 @@ class ClosedFormCCA(BaseCCA):
     def _fit_maps(self, pairs: PairSource) -> Maps:
         """The feature map of each view, from a sample of the rows where it needs one."""
 
-    def partial_fit(self, X: Any, Y: Any = None, *, solve: bool = True) -> Self:
+    def partial_fit(
+        self, X: Any, Y: Any = None, sample_weight: Any = None, *, solve: bool = True
+    ) -> Self:
         """Add the rows of the next piece of the data.
 
         The first piece fixes the feature maps (widths, landmarks) and the precision, so it should
@@ -80,8 +87,11 @@ class ClosedFormCCA(BaseCCA):
         Given the maps, any partition into pieces gives the same model. `fit` keeps no moments: the
         first call after it starts again. A piece that fails changes nothing. Solving costs far more
         than adding a small piece: pass `solve=False` for all pieces but the last, or call `solve`.
+        `sample_weight` as in `fit`: weights of all pieces are on one scale, and rows of a piece
+        without weights have weight 1.
         """
-        with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
+        with PairSource.open(X, Y) as opened, unchanged_on_failure(self):
+            pairs = opened.weighted(sample_weight)
             earlier: _Stream | None = getattr(self, "_partial", None)
             self._remember_columns(X, pairs, reset=earlier is None)
             backend = self._backend(pairs.dtype)
@@ -158,7 +168,7 @@ class ClosedFormCCA(BaseCCA):
                 features.block(prepared, slice(0, features.rank), out=out)
                 out -= shift
 
-        start = 0
+        start, weights = 0, pairs.weights
         moments.buffer(rows)  # the largest that will be needed
         with pairs.iterate(rows, near=True) as chunks:
             for x, y in chunks:
@@ -166,7 +176,6 @@ class ClosedFormCCA(BaseCCA):
                     check_domain(name, features.kernel, chunk, start)
                 x, y = backend.uploaded(x), backend.uploaded(y)
                 n_chunk = int(x.shape[0])
-                start += n_chunk
                 # The first rows go alone, so that the others are shifted by a mean close to theirs.
                 head = min(PIECE_ROWS, n_chunk) if moments.n == 0 else 0
                 for part in (slice(0, head), slice(head, n_chunk)):
@@ -175,7 +184,8 @@ class ClosedFormCCA(BaseCCA):
                         placed, (x[part], y[part]), moments.buffer(n), moments.shifts, strict=True
                     )
                     engine.map(fill, even_slices(n, PIECE_ROWS), *views)
-                    moments.add_buffered(n)
+                    moments.add_buffered(n, None if weights is None else weights[start : start + n])
+                    start += n
         moments.free_buffer()
         return moments
 
@@ -223,7 +233,8 @@ class ClosedFormCCA(BaseCCA):
                     features_of(features.to(backend), own, backend, engine)
                     for features, own in zip(maps, rows, strict=True)
                 )
-                yield RidgePath.of(moments.without(x, y), (x, y), backend)
+                rest = moments.without(x, y, part.weights)
+                yield RidgePath.of(rest, (x, y), backend, weights=part.weights)
 
         given = one_per_view("reg", self.reg, at_least_zero_or_auto)
         return chosen_reg(given, paths(), self.n_components, self._first_reg)
@@ -325,8 +336,8 @@ class _Stream:
 
     maps: Maps
     seen: Moments | None = None
-    first: tuple[RowPair, ...] = ()  # all rows, as long as they are few
-    runs: tuple[RowPair, ...] = ()  # every fifth run of rows
+    first: tuple[WeightedRows, ...] = ()  # all rows, as long as they are few
+    runs: tuple[WeightedRows, ...] = ()  # every fifth run of rows
 
     @property
     def moments(self) -> Moments:
@@ -336,7 +347,7 @@ class _Stream:
     @property
     def held_bytes(self) -> int:
         """Bytes that stay as long as rows may follow."""
-        kept = sum(nested_bytes(view) for run in (*self.first, *self.runs) for view in run)
+        kept = sum(nested_bytes(part) for run in (*self.first, *self.runs) for part in run)
         return self.moments.held_bytes + kept
 
     def followed_by(self, moments: Moments, pairs: PairSource) -> "_Stream":
@@ -345,7 +356,7 @@ class _Stream:
         stop = start + pairs.n_rows
         first, runs = self.first, list(self.runs)
         first = () if stop > FEW_ROWS else (*first, _copied(pairs, 0, pairs.n_rows))
-        kept = sum(int(x.shape[0]) for x, _ in runs)
+        kept = sum(len(weights) for *_, weights in runs)
         for run in range(start // RUN_ROWS, -(-stop // RUN_ROWS)):
             if run % 5 == 4 and kept < MAX_HELD_OUT:
                 at = max(run * RUN_ROWS, start)
@@ -356,15 +367,18 @@ class _Stream:
             moments.merge(self.seen)
         return replace(self, seen=moments, first=first, runs=tuple(runs))
 
-    def rows(self) -> PairSource:
+    @contextmanager
+    def rows(self) -> Iterator[PairSource]:
         """The rows that are kept."""
-        x, y = zip(*(self.first or self.runs), strict=True)
-        return PairSource.open(stack(x), stack(y))
+        x, y, weights = zip(*(self.first or self.runs), strict=True)
+        with PairSource.open(stack(x), stack(y)) as pairs:
+            yield pairs.weighted(np.concatenate(weights))
 
 
-def _copied(pairs: PairSource, start: int, stop: int) -> RowPair:
+def _copied(pairs: PairSource, start: int, stop: int) -> WeightedRows:
     x, y = pairs.read(start, stop)
-    return stack([x]), stack([y])
+    weights = np.ones(stop - start) if pairs.weights is None else pairs.weights[start:stop]
+    return stack([x]), stack([y]), weights.copy()
 
 
 class LinearCCA(ClosedFormCCA):
@@ -588,8 +602,11 @@ class NystromCCA(ClosedFormCCA):
     rank : int, default=1000
         Number of landmarks per view, M. With fewer rows, all rows are landmarks and the result is
         exact kernel CCA.
-    kernel : str, Kernel or a pair of these, default="rbf"
-        Any kernel.
+    kernel : str, Kernel, callable or a pair of these, default="rbf"
+        Any kernel. A callable gets two tables of rows (NumPy arrays, or CSR if the view is sparse)
+        and returns the kernel values between them, (A, B) -> (n_a, n_b), as the functions of
+        `sklearn.metrics.pairwise` do. It has no width and no metric, may be called by `n_jobs`
+        threads at once, and a model with one can be pickled but not saved.
     width, metric
         As in `FourierCCA`.
     landmarks : str, default="uniform"

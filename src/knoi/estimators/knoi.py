@@ -129,9 +129,10 @@ class KNOI(StochasticCCA):
     rank : int, default=4000
         Number of features per view, M. Accuracy and time grow with it. With kernel columns at most
         the number of rows.
-    kernel : str, Kernel or a pair of these, default="rbf"
-        Any kernel; "linear" with the default `approximation` is linear CCA by stochastic steps
-        (with `precondition=None`: NOI, and AppGrad at `time_constant=0`).
+    kernel : str, Kernel, callable or a pair of these, default="rbf"
+        Any kernel, also a function as in `NystromCCA`; "linear" with the default `approximation`
+        is linear CCA by stochastic steps (with `precondition=None`: NOI, and AppGrad at
+        `time_constant=0`).
     width, metric
         As in `FourierCCA`.
     approximation : str, FeatureMap, or a pair of these, default="auto"

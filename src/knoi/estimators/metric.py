@@ -31,6 +31,7 @@ from knoi.features.composite import Chain, all_features
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.metric import ColumnWeights, LinearTransform, gradient_products
 from knoi.kernels import RBF, Kernel, Linear, resolve
+from knoi.kernels.supplied import Precomputed
 from knoi.projection import PIECE_ROWS, features_of
 from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, Solution, choose_reg
 
@@ -122,11 +123,18 @@ class MetricRequest:
         return one_per_view("kernel", self.kernel, lambda _name, one: resolve(one))
 
     @property
+    def has_rows(self) -> bool:
+        """Whether kernels can be evaluated between rows of a sample, or values were given."""
+        return not any(isinstance(kernel, Precomputed) for kernel in self.kernels)
+
+    @property
     def tunes_width(self) -> bool:
         """Whether the width of a view is to be tuned."""
         widths = one_per_view("width", self.width, lambda _name, one: one)
         pairs = zip(widths, self.kernels, strict=True)
-        return any(width == "auto" and kernel.needs_width for width, kernel in pairs)
+        return self.has_rows and any(
+            width == "auto" and kernel.needs_width for width, kernel in pairs
+        )
 
 
 def kernel_space(request: MetricRequest, pairs: PairSource, seed: int) -> KernelSpace:
@@ -152,14 +160,16 @@ def metric_kinds(request: MetricRequest, pairs: PairSource) -> tuple[str | None,
     kinds = []
     for view, metric, kernel in zip(View, wanted, request.kernels, strict=True):
         wide = pairs.n_cols[view] > METRIC_COLUMNS
-        can = kernel.has_gradient and not isinstance(kernel, Linear) and request.learnable[view]
+        can = kernel.has_gradient and not isinstance(kernel, Linear)
+        can = can and request.learnable[view] and request.has_rows
         if metric == "auto":
             metric = ("diagonal" if wide else "learned") if can and pairs.n_cols[view] > 1 else None
         elif metric is not None and not can:
             raise InputError(
                 f"metric={metric!r} with the {kernel.name} kernel of {view.name}: a metric is "
                 "learned from gradients, for kernels that have one and are not linear, and not "
-                "where a fitted feature map was passed. Set metric=None or 'auto'."
+                "where a fitted feature map or kernel values were passed. Set metric=None or "
+                "'auto'."
             )
         elif metric == "learned" and wide:
             raise InputError(

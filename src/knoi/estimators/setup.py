@@ -22,6 +22,7 @@ from knoi.exceptions import InputError, InputTypeError, MemoryBudgetError, RankE
 from knoi.features import FeatureMap
 from knoi.features.registry import APPROXIMATIONS, approximate, choose, is_dense, numbers_kept
 from knoi.kernels import Kernel, SumKernel, resolve, with_default_width, with_learned_weights
+from knoi.kernels.supplied import SUPPLIED
 from knoi.solvers.acceleration import Columns, LowRank, warm_start_bytes
 from knoi.solvers.noi import MinibatchFeatures, tile_shape
 
@@ -103,6 +104,7 @@ def sized_kernels(
 ) -> tuple[Kernel, Kernel]:
     """The kernels with their widths; "auto" is `factor` times the median for these rows."""
     widths = one_per_view("width", width, check_width)
+    _check_no_width(kernels, width)
     sized = []
     for name, one, own, sample in zip("XY", kernels, widths, samples, strict=True):
         with named(name):
@@ -189,6 +191,20 @@ def _with_width(kernel: Kernel, width: float | Factor | None, sample: Any, facto
     if isinstance(width, float):
         return kernel.decide_width(lambda _part: width)
     return with_default_width(kernel, sample, factor if width is None else width.times)
+
+
+def _check_no_width(kernels: tuple[Kernel, Kernel], width: Any) -> None:
+    """Check that no width is given for a view whose kernel the user supplies."""
+    given = one_per_view("width", width, lambda _name, one: one)
+    shared = not isinstance(width, list | tuple)
+    supplied = [isinstance(one, SUPPLIED) for one in kernels]
+    for view in View:
+        if supplied[view] and given[view] != "auto" and not (shared and not all(supplied)):
+            raise InputError(
+                f"width={width!r} with the kernel {kernels[view]!r} of {view.name}: a kernel that "
+                "you supply has no width of ours. Leave width out, or give it to your function, "
+                "e.g. by functools.partial."
+            )
 
 
 # The paper's minibatch, and the largest of the preconditioned solver. In between, a minibatch has

@@ -22,6 +22,7 @@ from knoi.engine import Engine, Threads, even_slices, worker_count
 from knoi.exceptions import InputError, MemoryBudgetError, NotKeptError
 from knoi.features.base import PROJECTED_COLUMNS
 from knoi.features.metric import metric_of
+from knoi.features.nystrom import GivenColumns
 from knoi.metrics.correlation import projection_matrix
 from knoi.metrics.redundancy import JointMoments, Redundancy, Variables, Variates
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection
@@ -49,7 +50,7 @@ _ROUNDING = 1e-9
 class Structure:
     """Moments of the columns of both views with the variates of both: L of X, then L of Y.
 
-    A view with more columns than can be kept is None.
+    A view with more columns than can be kept is None, and so is one of kernel values.
     """
 
     variates: Variates
@@ -124,11 +125,11 @@ class StructureMixin:
         -------
         Y_hat : ndarray (n_samples, n_features_y_), in the precision of X
         """
-        return self._structure().regress(View.Y, np.asarray(self.transform(X)), View.X)
+        return self._structure(View.Y).regress(View.Y, np.asarray(self.transform(X)), View.X)
 
     def predict_x(self, Y: Any) -> NDArray[Any]:
         """Predict the first view from the second, as `predict` does the second from the first."""
-        return self._structure().regress(View.X, self.transform_y(Y), View.Y)
+        return self._structure(View.X).regress(View.X, self.transform_y(Y), View.Y)
 
     def inverse_transform(self, Zx: Any, Zy: Any = None) -> Any:
         """Reconstruct X, or both views, from their own variates, by least squares.
@@ -141,31 +142,33 @@ class StructureMixin:
         -------
         X_hat : ndarray (n_samples, n_features_in_), or the pair (X_hat, Y_hat) if Zy is given
         """
-        structure = self._structure()
+        structure = self._structure(View.X)
         X_hat = structure.regress(View.X, self._checked_variates(Zx, "Zx"), View.X)
         if Zy is None:
             return X_hat
-        return X_hat, structure.regress(View.Y, self._checked_variates(Zy, "Zy"), View.Y)
+        return X_hat, self._structure(View.Y).regress(
+            View.Y, self._checked_variates(Zy, "Zy"), View.Y
+        )
 
     @property
     def x_loadings_(self) -> NDArray[Any]:
         """Correlations of the columns of X with the variates of X on training rows, (dx, L)."""
-        return self._structure().loadings(View.X, View.X)
+        return self._structure(View.X).loadings(View.X, View.X)
 
     @property
     def y_loadings_(self) -> NDArray[Any]:
         """Correlations of the columns of Y with the variates of Y on training rows, (dy, L)."""
-        return self._structure().loadings(View.Y, View.Y)
+        return self._structure(View.Y).loadings(View.Y, View.Y)
 
     @property
     def x_cross_loadings_(self) -> NDArray[Any]:
         """Correlations of the columns of X with the variates of Y on training rows, (dx, L)."""
-        return self._structure().loadings(View.X, View.Y)
+        return self._structure(View.X).loadings(View.X, View.Y)
 
     @property
     def y_cross_loadings_(self) -> NDArray[Any]:
         """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
-        return self._structure().loadings(View.Y, View.X)
+        return self._structure(View.Y).loadings(View.Y, View.X)
 
     @property
     def width_(self) -> tuple[float | None, float | None]:
@@ -223,12 +226,24 @@ class StructureMixin:
         check_is_fitted(self)
         with PairSource.open(X, Y) as pairs, Threads(worker_count(self.n_jobs)) as engine:
             self._remember_columns(X, pairs, reset=False)
+            self._check_has_columns(*View)
             structure = self._structure_on(pairs, engine)
         return structure.redundancy(View.X, View.Y), structure.redundancy(View.Y, View.X)
 
-    def _structure(self) -> Structure:
+    def _check_has_columns(self, *views: View) -> None:
+        """Check that views were given as columns, which can be predicted and have loadings."""
+        for view in views:
+            if isinstance((self.projection_.x, self.projection_.y)[view].features, GivenColumns):
+                raise NotKeptError(
+                    f"{view.name} was given as kernel values (kernel='precomputed'), so there are "
+                    "no columns to predict or to have loadings. Regress the columns you need on "
+                    "the output of transform."
+                )
+
+    def _structure(self, *of: View) -> Structure:
         """The structure of the fit, or `NotKeptError` that says why there is none."""
         check_is_fitted(self)
+        self._check_has_columns(*of)
         structure: Structure | None = getattr(self, "structure_", None)
         if structure is None:
             reason, remedy = (
@@ -253,11 +268,16 @@ class StructureMixin:
         """Compute the structure on all rows of `pairs`; `held` bytes are in use elsewhere."""
         projection = self.projection_
         L = int(projection.x.weights.shape[1])
-        kept = [view for view in View if pairs.n_cols[view] * L <= MAX_NUMBERS]
+        sides = (projection.x, projection.y)
+        kept = [
+            view
+            for view, own in zip(View, sides, strict=True)
+            if pairs.n_cols[view] * L <= MAX_NUMBERS and not isinstance(own.features, GivenColumns)
+        ]
         n_columns = tuple(pairs.n_cols[view] for view in kept)
         placed = []
         scratch = uploaded = 0
-        for view, own in zip(View, (projection.x, projection.y), strict=True):
+        for view, own in zip(View, sides, strict=True):
             precision = compute_dtype(pairs.stored_dtypes[view], own.features.dtype)
             backend = projecting_backend(self.device, precision)
             placed.append((own.folded.to(backend), backend))
@@ -283,13 +303,16 @@ class StructureMixin:
                 found = backend.to_numpy(own(backend.asarray(rows[view][piece])))
                 Z[piece, view * L : (view + 1) * L] = found
 
+        weights, start = pairs.weights, 0
         with pairs.iterate(rows) as read:
             for chunks in read:
                 n = int(chunks[0].shape[0])
                 Z = np.empty((n, 2 * L))
                 there = [one.uploaded(rows) for rows, (_, one) in zip(chunks, placed, strict=True)]
                 engine.map(project, even_slices(n, PIECE_ROWS), there, Z)
-                moments.add(Z, tuple(chunks[view] for view in kept))
+                own_weights = None if weights is None else weights[start : start + n]
+                moments.add(Z, tuple(chunks[view] for view in kept), own_weights)
+                start += n
         variates, variables = moments.finish(pairs.dtype)
         columns = dict(zip(kept, variables, strict=True))
         return Structure(variates, columns.get(View.X), columns.get(View.Y))
@@ -328,13 +351,20 @@ def in_sample_warning(projection: Projection, pairs: PairSource, reg: Any) -> st
     """
     n, L = pairs.n_rows, len(projection.correlations)
     views = projection.x, projection.y
+    given = [isinstance(view.features, GivenColumns) for view in views]
+    if any(own and pairs.n_cols[v] != pairs.n_rows_opened for v, own in enumerate(given)):
+        return None  # kernel values of other rows than those of the fit
     most = [min(view.features.rank, n - 1) for view in views]
     if projection.correlations.min() < PERFECT or sum(most) < n - 1 + L:
         return None
     regs = reg if isinstance(reg, list | tuple) else (reg, reg)
-    sample = pairs.sample(_COUNTED_ROWS, _SAMPLE_SEED)
+    sample = list(pairs.sample(_COUNTED_ROWS, _SAMPLE_SEED))
     found = []
     for view, own, bound in zip(View, views, most, strict=True):
+        if given[view]:  # kernel values between the rows of a sample of their own
+            some = slice(None, None, -(-n // _COUNTED_ROWS))
+            K = dense(pairs.read(0, n)[view])[some]
+            sample[view] = K[:, pairs.row_numbers()[some]]
         m = int(sample[view].shape[0])
         r = float(regs[view]) if isinstance(regs[view], int | float) else 0.0
         directions = min(bound, _directions(own, sample[view], r))
@@ -355,11 +385,13 @@ def _directions(view: ViewProjection, rows: Array, reg: float) -> int:
     backend = numpy_backend("float64")
     features = view.features.to(backend)
     X = backend.asarray(rows)
-    if features.kernel_columns is not None:
+    given = isinstance(features, GivenColumns)
+    if given or features.kernel_columns is not None:
         # Weights on kernel columns stand for features whose inner products are the kernel itself.
-        X = features.kernel_rows(X)
-        G = np.asarray(dense(features.kernel_columns.kernel(X, X)))
-        G = G - G.mean(axis=0)
+        if not given:
+            X = features.kernel_rows(X)
+            X = np.asarray(dense(features.kernel_columns.kernel(X, X)))
+        G = X - X.mean(axis=0)
         G = G - G.mean(axis=1, keepdims=True)
     else:
         G = np.zeros((int(rows.shape[0]),) * 2)

@@ -278,7 +278,10 @@ class StochasticCCA(BaseCCA):
     ) -> tuple[OptimizerState, Training]:
         """The state before the first step, and the fit that is set up."""
 
-    def fit(self, X: Any, Y: Any = None, *, resume: bool = False) -> Self:
+    # Without the weights of closed forms, which a step has no use for.
+    def fit(  # type: ignore[override]
+        self, X: Any, Y: Any = None, *, resume: bool = False
+    ) -> Self:
         """Learn the projections from paired rows.
 
         Parameters

@@ -30,6 +30,11 @@ MAPS: dict[str, type["FeatureMap"]] = {}
 # rank 100,000 does not need 100,000 numbers per row.
 PROJECTED_COLUMNS = 8192
 
+# Advice where random features do not serve the kernel.
+TAKE_ANY_KERNEL = (
+    "landmarks, which take any kernel: NystromCCA, KNOI(approximation='nystrom') or KernelCCA"
+)
+
 
 @dataclass(frozen=True)
 class ArraySpec:
@@ -305,8 +310,8 @@ def require_kernel(kernel: Kernel, kinds: type[K] | tuple[type[K], ...], feature
     *names, last = [repr(name) for name, kind in KERNELS.items() if issubclass(kind, kinds)]
     wanted = f"{', '.join(names)} or {last}" if names else last
     raise InputTypeError(
-        f"{features} need the kernel {wanted}, not {kernel.name!r}. Change the kernel, or use a "
-        "Nystrom approximation, which takes any kernel."
+        f"{features} need the kernel {wanted}, not {kernel.name!r}. Change the kernel, or use "
+        f"{TAKE_ANY_KERNEL}."
     )
 
 

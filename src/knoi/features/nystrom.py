@@ -9,9 +9,11 @@ from array_api_compat import array_namespace
 
 from knoi.arrays.backend import Array
 from knoi.engine import even_slices
-from knoi.features.base import ArraySpec, FeatureMap
+from knoi.features.base import ArraySpec, FeatureMap, Identity
 from knoi.kernels import Kernel
+from knoi.kernels.base import check_definite
 from knoi.kernels.distances import LandmarkValues
+from knoi.kernels.supplied import Precomputed
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,17 @@ class KernelColumns(FeatureMap):
 
 
 @dataclass(frozen=True)
+class GivenColumns(Identity):
+    """Rows that are kernel values k(x, Z) already, with the training rows as Z: nothing to compute.
+
+    A model keeps how many there are, and none of the values.
+    """
+
+    kind: ClassVar[str] = "given_columns"
+    kernel: ClassVar[Kernel] = Precomputed()  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
 class Nystrom(FeatureMap):
     """phi(x) = k(x, Z) P with P P' = pseudo-inverse of K_ZZ, so that phi reproduces k on Z exactly.
 
@@ -66,6 +79,7 @@ class Nystrom(FeatureMap):
         Z = landmarks.astype(np.float64)
         K = kernel(Z, Z)
         values, vectors = np.linalg.eigh((K + K.T) / 2)
+        check_definite(values[0], values[-1], f"the matrix of the kernel {kernel.name}")
         # Below the precision features are computed in, or that of this decomposition, a direction
         # is noise divided by almost nothing.
         precision = max(np.finfo(landmarks.dtype).eps, Z.shape[0] * np.finfo(np.float64).eps)

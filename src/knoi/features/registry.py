@@ -16,7 +16,7 @@ from knoi.arrays.random import View
 from knoi.exceptions import InputError
 from knoi.features.additive import Additive
 from knoi.features.arccosine import ArcCosineFeatures
-from knoi.features.base import FeatureMap, Fit, Identity
+from knoi.features.base import TAKE_ANY_KERNEL, FeatureMap, Fit, Identity
 from knoi.features.composite import fit_chi2, fit_product, fit_sketched, fit_sum
 from knoi.features.fourier import RandomFourier
 from knoi.features.maclaurin import CompactMaclaurin, RandomMaclaurin
@@ -200,8 +200,7 @@ def suited_to(kernel: Kernel, n_cols: int) -> Approximation:
         if entry.suits and isinstance(kernel, entry.kernels) and entry.suits(kernel, n_cols):
             return entry
     raise InputError(
-        f"there are no random features for the {kernel.name} kernel. Use 'nystrom', which takes "
-        "any kernel."
+        f"there are no random features for the {kernel.name} kernel. Use {TAKE_ANY_KERNEL}."
     )
 
 

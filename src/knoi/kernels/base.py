@@ -4,6 +4,7 @@ Kernel
 ├── Linear, ArcCosine, SphericalPolynomial     no length scale
 ├── AdditiveChi2, Intersection                 no length scale, nonnegative data
 ├── SumKernel, ProductKernel                   made of kernels: `RBF() + 2 * Linear()`
+├── FunctionKernel, Precomputed                supplied by the user
 └── WidthKernel                                has a `width`, which may be chosen from data
     ├── Polynomial, Chi2
     └── StationaryKernel                       k(x - z), with a spectral measure to sample
@@ -32,6 +33,9 @@ from knoi.kernels.distances import DirectValues, LandmarkValues
 WidthRule = Callable[["WidthKernel"], float]
 """Chooses the width of a kernel without one."""
 
+# An eigenvalue of a kernel matrix that is below zero by more than this part of the largest one is
+# not rounding.
+_NEGATIVE = 1e-4
 # Rows of a block of distances in `median_width`.
 _DISTANCE_ROWS = 256
 
@@ -212,16 +216,26 @@ def register(kernel: type[K]) -> type[K]:
     return kernel
 
 
-def resolve(kernel: str | Kernel) -> Kernel:
-    """The kernel for a name, with default parameters; a kernel object is returned unchanged."""
+def resolve(kernel: str | Kernel | Callable[[Any, Any], Any]) -> Kernel:
+    """The kernel for a name, with default parameters, or for a function of two tables of rows.
+
+    A kernel object is returned unchanged.
+    """
+    from knoi.kernels.supplied import FunctionKernel, not_evaluated  # which import this module
+
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str):
+        if kernel == "precomputed":  # KernelCCA takes it before it comes here
+            raise not_evaluated()
         return _kernel_class(kernel, KERNELS)()
+    if callable(kernel) and not isinstance(kernel, type):
+        return FunctionKernel(kernel)
     given = f"the class {kernel.__name__}" if isinstance(kernel, type) else f"{kernel!r}"
     raise InputTypeError(
-        f"kernel is {given}: wanted a name or a kernel object. "
-        f"Pass one of {_names()}, or an instance such as RBF(width=1.0)."
+        f"kernel is {given}: wanted a name or a kernel object. Pass one of "
+        f"{_names()}, an instance such as RBF(width=1.0), or a function (A, B) -> (n_a, n_b) of "
+        "two tables of rows."
     )
 
 
@@ -270,6 +284,15 @@ def with_default_width(kernel: K, sample: NDArray[Any], factor: float = 1.0) -> 
     multiplied by `factor`. The paper takes 4000 random rows; time and memory grow with n^2.
     """
     return kernel.decide_width(cache(lambda part: factor * part.default_width(sample)))
+
+
+def check_definite(smallest: float, largest: float, what: str, rounding: float = 0.0) -> None:
+    """Check the extreme eigenvalues of a kernel matrix: none may be below 0, up to rounding."""
+    if smallest < -max(_NEGATIVE * abs(largest), rounding):
+        raise InputError(
+            f"{what} is not positive semidefinite: its eigenvalues range from {smallest:.3g} to "
+            f"{largest:.3g}. Pass similarities, such as exp(-distance**2), and not distances."
+        )
 
 
 def median_width(distance: Callable[[Array, Array], Array], sample: NDArray[Any]) -> float:

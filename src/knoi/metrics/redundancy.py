@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from knoi.arrays.backend import Array, power_of_two
-from knoi.arrays.sparse import column_means, is_sparse, with_data
+from knoi.arrays.sparse import is_sparse, row_of_stored, with_data
 from knoi.metrics.correlation import paired_projections, row_blocks
 
 Float64 = NDArray[np.float64]
@@ -91,11 +91,12 @@ class JointMoments:
     """Sums over paired rows of variates and of the columns of some views, chunk by chunk.
 
     Each chunk is centred by its own mean, so that an offset of the data costs no precision, and
-    scaled by the largest value of the first chunk, so that no square over- or underflows.
+    scaled by the largest value of the first chunk, so that no square over- or underflows. With
+    weights, sums of these take the place of numbers of rows.
     """
 
     def __init__(self, n_columns: tuple[int, ...], n_variates: int) -> None:
-        self._n = 0
+        self._n = 0.0
         self._z = _ColumnSums(n_variates)
         self._views = [_ColumnSums(d) for d in n_columns]
         self._Szz = np.zeros((n_variates, n_variates))
@@ -106,15 +107,18 @@ class JointMoments:
         """Bytes of the sums, and of the products of one chunk."""
         return 8 * 3 * (sum(n_columns) + n_variates) * (n_variates + 2)
 
-    def add(self, Z: NDArray[Any], views: tuple[Array, ...]) -> None:
+    def add(
+        self, Z: NDArray[Any], views: tuple[Array, ...], weights: Float64 | None = None
+    ) -> None:
         """Add rows: their variates Z (b, K), and of each view the columns (b, d), or CSR."""
-        before, b = self._n, len(Z)
+        weights = np.ones(len(Z)) if weights is None else weights  # (b,)
+        before, b = self._n, float(weights.sum())
         # The scatter about two means becomes that about their joint mean.
         weight = before * b / (before + b)
-        Zc, dz = self._z.add(Z, before)
+        Zc, dz = self._z.add(Z, before, weights)
         self._Szz += Zc.T @ Zc + weight * np.outer(dz, dz)
         for columns, Sxz, X in zip(self._views, self._Sxz, views, strict=True):
-            Xc, dx = columns.add(X, before)
+            Xc, dx = columns.add(X, before, weights)
             Sxz += Xc.T @ Zc
             if before:
                 Sxz += np.outer(weight * dx, dz)
@@ -142,36 +146,43 @@ class _ColumnSums:
         self.mean, self._squares = np.zeros(d), np.zeros(d)
         self.scale = 0.0  # until there are rows
 
-    def add(self, X: Array, before: int) -> tuple[Any, Float64]:
-        """Add rows X (b, d); return them centred in units of `scale`, and the shift of the mean.
+    def add(self, X: Array, before: float, weights: Float64) -> tuple[Any, Float64]:
+        """Add rows X (b, d) after rows of total weight `before`; return the shift of the mean, too.
 
-        Sparse rows are returned uncentred: the variates they are multiplied with are centred.
+        The rows are returned centred, in units of `scale`, times the roots of their weights. Sparse
+        rows are returned uncentred: the variates they are multiplied with are centred.
         """
-        b = X.shape[0]
+        b, roots = float(weights.sum()), np.sqrt(weights)
         values = X.data if is_sparse(X) else X
         if before == 0:
             self.scale = power_of_two(values)
         scaled = np.divide(values, self.scale, dtype=np.float64)
         Xc: Any
         if is_sparse(X):
-            Xc = with_data(X, scaled)
-            mean = column_means(Xc)
-            n_stored = np.bincount(Xc.indices, minlength=len(mean))
-            off = Xc.data - mean[Xc.indices]
+            own, d = row_of_stored(X), len(self.mean)
+
+            def sums(of_stored: Float64) -> Float64:
+                summed = np.bincount(X.indices, weights=weights[own] * of_stored, minlength=d)
+                return np.asarray(summed, dtype=np.float64)
+
+            mean = sums(scaled) / b
+            off = scaled - mean[X.indices]
             # Zeros that are not stored, and then what is.
-            squares = (b - n_stored) * mean * mean
-            squares += np.bincount(Xc.indices, weights=off * off, minlength=len(mean))
+            squares = (b - sums(np.ones_like(scaled))) * mean * mean
+            squares += sums(off * off)
+            Xc = with_data(X, scaled * roots[own])
         else:
-            mean = scaled.mean(axis=0)
+            mean = weights @ scaled / b
             Xc = scaled
             Xc -= mean
+            Xc *= roots[:, None]
             squares = np.einsum("ij,ij->j", Xc, Xc)
         moved = mean - self.mean
         self._squares += squares + before * b / (before + b) * moved * moved
         self.mean += b / (before + b) * moved
         return Xc, moved
 
-    def deviation(self, n: int) -> Float64:
+    def deviation(self, n: float) -> Float64:
         """Standard deviations; 0 where they are rounding noise."""
         deviation = np.sqrt(self._squares / n)
         varies = deviation > _ROUNDING * np.hypot(self.mean, deviation)

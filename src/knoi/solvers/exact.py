@@ -3,7 +3,7 @@
 Moments are additive: any partition of the rows gives the same n, means and scatter matrices.
 Products run in the precision of the features (float32 at the speed of BLAS), their sums in float64.
 Each chunk is centred first, on the means so far and then on its remaining mean, so that data far
-from the origin loses no digits.
+from the origin loses no digits. Rows may have weights: a row of weight 2 counts as two rows.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, top_svd, whitener
+from knoi.engine import even_slices
 from knoi.exceptions import InputError, RankError
+from knoi.kernels.base import check_definite
 
+Weights = NDArray[np.float64]
+# Rows whose weighted sum is one product on torch.
+SUMMED_ROWS = 1024
 # A projection of less variance, of at most 1 with the regulariser, is constant up to rounding.
 _CONSTANT = 1e-12
 
@@ -24,7 +29,7 @@ _CONSTANT = 1e-12
 class Covariances:
     """What closed forms start from: means and covariances in float64."""
 
-    n: int
+    n: int  # rows
     mean_x: Array  # (Mx,)
     mean_y: Array  # (My,)
     Sxx: Array  # (Mx, Mx)
@@ -43,11 +48,14 @@ class Moments:
     scatter about two means to the scatter about their joint mean adds (n m / (n + m)) delta delta',
     where delta is the distance of the means. Written into the spare row as
     sqrt(n m / (n + m)) delta, it is added by the same matrix product at no cost (Chan, Golub &
-    LeVeque's update).
+    LeVeque's update). With weights, n and m are their sums, and each centred row is multiplied by
+    the root of its weight.
     """
 
     def __init__(self, ranks: tuple[int, int], backend: Backend) -> None:
         self.n = 0
+        self.mass = 0.0  # sum of the weights, in units
+        self.unit = 1.0  # the weight that counts as one row, so that weights may have any scale
         self.ranks = ranks
         self.backend = backend
         self._means = [backend.zeros((rank,), "float64") for rank in ranks]
@@ -91,19 +99,27 @@ class Moments:
         """Free the memory of the buffer."""
         self._buffers = []
 
-    def update(self, Phi: Array, Psi: Array) -> None:
+    def update(self, Phi: Array, Psi: Array, weights: Weights | None = None) -> None:
         """Add the rows of Phi (m, Mx) and Psi (m, My), which are left as they are."""
         parts = zip((Phi, Psi), self.shifts, self.buffer(len(Phi)), strict=True)
         for features, shift, buffer in parts:
             self.backend.xp.subtract(features, shift, out=buffer)
-        self.add_buffered(len(Phi))
+        self.add_buffered(len(Phi), weights)
 
-    def add_buffered(self, rows: int) -> None:
-        """Add the first `rows` rows of the buffer, overwriting them."""
+    def add_buffered(self, rows: int, weights: Weights | None = None) -> None:
+        """Add the first `rows` rows of the buffer, overwriting them.
+
+        `weights` (rows,) are above 0; they are given for all rows of these moments, or for none.
+        """
         if rows == 0:
             return
-        xp = self.backend.xp
-        weight = self.n * rows / (self.n + rows)
+        xp, mass, shares, roots = self.backend.xp, float(rows), None, None
+        if weights is not None:
+            self.unit = float(np.mean(weights)) if self.n == 0 else self.unit
+            mass = float(np.sum(weights)) / self.unit
+            shares = self.backend.asarray(weights / np.sum(weights))
+            roots = self.backend.asarray(np.sqrt(weights / self.unit))[:, None]
+        weight = self.mass * mass / (self.mass + mass)
         chunk = []
         for view, (buffer, mean, shift) in enumerate(
             zip(self._buffers, self._means, self.shifts, strict=True)
@@ -114,41 +130,54 @@ class Moments:
             # The first chunk has no shift to bring it near 0. Without this a constant column would
             # seem to vary, by the rounding of its mean.
             for _ in range(2 if self.n == 0 else 1):
-                step = self._column_means(features)
+                step = self._column_means(features, shares)
                 features -= step
                 delta += step
             if self.n == 0:
                 self._largest[view] = float(xp.max(xp.abs(features)))
+            if roots is not None:
+                features *= roots
             buffer[rows, :] = delta * weight**0.5
-            mean += delta * (rows / (self.n + rows))
+            mean += delta * (mass / (self.mass + mass))
             chunk.append(buffer[: rows + 1, :])
         for (i, j), scatter in self._scatters.items():
             with np.errstate(over="ignore", invalid="ignore"):  # seen, and said, in `covariances`
                 # NumPy recognises A' A and calls syrk: half the work of a general product.
                 scatter += xp.matmul(chunk[i].T, chunk[j])
         self.n += rows
+        self.mass += mass
 
-    def _column_means(self, features: Array) -> Array:
+    def _column_means(self, features: Array, shares: Array | None) -> Array:
         """Means in the precision of the features, by whatever sums columns fast and well."""
         if self.backend.is_numpy:
-            return np.full(len(features), 1 / len(features), features.dtype) @ features
+            if shares is None:
+                shares = np.full(len(features), 1 / len(features), features.dtype)
+            return shares @ features
         # torch's own product adds up row after row: 2000 roundings off in 16,000 rows of float32.
-        return self.backend.xp.mean(features, axis=0)
+        xp = self.backend.xp
+        if shares is None:
+            return xp.mean(features, axis=0)
+        pieces = even_slices(len(features), SUMMED_ROWS)
+        return sum(xp.sum(features[one] * shares[one, None], axis=0) for one in pieces)
 
     def merge(self, other: "Moments") -> None:
         """Add the rows another `Moments` of the same features has seen; `other` does not change."""
-        share = other.n / (self.n + other.n)
+        ratio = other.unit / self.unit
+        share = ratio * other.mass / (self.mass + ratio * other.mass)
         deltas = [theirs - ours for ours, theirs in zip(self._means, other._means, strict=True)]
         for (i, j), scatter in self._scatters.items():
-            scatter += other._scatters[i, j]
-            scatter += (self.n * share) * deltas[i][:, None] * deltas[j][None, :]
+            scatter += ratio * other._scatters[i, j]
+            scatter += (self.mass * share) * deltas[i][:, None] * deltas[j][None, :]
         for mean, delta in zip(self._means, deltas, strict=True):
             mean += share * delta
         self._largest = [max(pair) for pair in zip(self._largest, other._largest, strict=True)]
         self.n += other.n
+        self.mass += ratio * other.mass
 
     def covariances(self, *, consume: bool = False) -> Covariances:
         """Means and covariances (divided by n, as in the paper) of the rows seen so far.
+
+        With weights, divided by their sum.
 
         With `consume` they are made in place, for half the memory, and no rows can follow.
         """
@@ -162,17 +191,22 @@ class Moments:
             self.free_buffer()
         else:
             scatters = {key: scatter + 0.0 for key, scatter in scatters.items()}
-        return self._covariances(self.n, [mean + 0.0 for mean in self._means], scatters)
+        return self._covariances(self.n, self.mass, [mean + 0.0 for mean in self._means], scatters)
 
-    def without(self, Phi: Array, Psi: Array) -> Covariances:
+    def without(self, Phi: Array, Psi: Array, weights: Weights | None = None) -> Covariances:
         """The same without some of the rows seen so far, (m, Mx) and (m, My)."""
-        rest = self.n - int(Phi.shape[0])
-        if rest < 2:
-            raise InputError(f"{rest} rows are left: a covariance needs at least 2.")
+        n = self.n - int(Phi.shape[0])
+        if n < 2:
+            raise InputError(f"{n} rows are left: a covariance needs at least 2.")
         xp, means, centred, shifts = self.backend.xp, [], [], []
+        weights = np.ones(self.n - n) if weights is None else weights / self.unit
+        rest = self.mass - float(np.sum(weights))
+        roots = self.backend.asarray(np.sqrt(weights), "float64")
         for features, mean in zip((Phi, Psi), self._means, strict=True):
-            centred.append(self.backend.asarray(features, "float64") - mean)
-            shifts.append(-xp.sum(centred[-1], axis=0) / rest)
+            rows = self.backend.asarray(features, "float64") - mean
+            rows *= roots[:, None]
+            centred.append(rows)
+            shifts.append(-(roots @ rows) / rest)
             means.append(mean + shifts[-1])
         scatters = {
             (i, j): scatter
@@ -188,14 +222,14 @@ class Moments:
             scatters[i, i][idle, :] = 0.0
             scatters[i, i][:, idle] = 0.0
             scatters[0, 1][(idle, slice(None)) if i == 0 else (slice(None), idle)] = 0.0
-        return self._covariances(rest, means, scatters)
+        return self._covariances(n, rest, means, scatters)
 
     def _covariances(
-        self, n: int, means: list[Array], scatters: dict[tuple[int, int], Array]
+        self, n: int, mass: float, means: list[Array], scatters: dict[tuple[int, int], Array]
     ) -> Covariances:
         """From sums about the means, which are overwritten."""
         for scatter in scatters.values():
-            scatter /= n
+            scatter /= mass
         Sxx, Sxy, Syy = scatters[0, 0], scatters[0, 1], scatters[1, 1]
         mean_x, mean_y = means
         backend, precision = self.backend, float(np.finfo(self.backend.dtype).eps)
@@ -287,6 +321,7 @@ class RidgePath:
     between: Array  # (rank_x, rank_y): covariance of the views in these bases
     held_out: tuple[Array, Array]  # (n, rank_x), (n, rank_y): held-out rows in these bases
     backend: Backend
+    weights: Weights | None = None  # (n,) of the held-out rows
 
     @classmethod
     def of(
@@ -296,11 +331,12 @@ class RidgePath:
         backend: Backend,
         *,
         at_least: int = 0,
+        weights: Weights | None = None,
     ) -> "RidgePath":
         """From the moments of features of the rows to fit on, and the features of the others.
 
-        Directions without variance are left out, but `at_least` so many are kept of a view that
-        varies: harmless to regularisers above 0.
+        `weights` are those of the others. Directions without variance are left out, but `at_least`
+        so many are kept of a view that varies: harmless to regularisers above 0.
         """
         spectra, bases, rotated = [], [], []
         for S, mean, features in (
@@ -317,35 +353,42 @@ class RidgePath:
             rotated.append((backend.asarray(features, "float64") - mean) @ vectors)
         x, y = bases
         between = x.T @ moments.Sxy @ y
-        return cls((spectra[0], spectra[1]), (x, y), between, (rotated[0], rotated[1]), backend)
+        parts = (spectra[0], spectra[1]), (x, y), between, (rotated[0], rotated[1])
+        return cls(*parts, backend, weights)
 
     @classmethod
     def of_kernels(
-        cls, Kx: Array, Ky: Array, held_out: NDArray[np.bool_], backend: Backend
+        cls,
+        Kx: Array,  # (N, N)
+        Ky: Array,  # (N, N)
+        held_out: NDArray[np.bool_],
+        backend: Backend,
+        weights: Weights | None = None,  # (N,)
     ) -> "RidgePath":
-        """From the kernel matrices of all rows, (N, N)."""
+        """From the kernel matrices of all rows."""
         xp = backend.xp
         rest, others = (
             xp.asarray(np.flatnonzero(part), device=backend.device)
             for part in (~held_out, held_out)
         )
-        precision, n = float(np.finfo(np.float64).eps), int(rest.shape[0])
+        own = np.ones(int(rest.shape[0])) if weights is None else weights[~held_out]
+        shares = backend.asarray(own / own.sum(), "float64")
         spectra, bases, rotated = [], [], []
-        for K in (Kx, Ky):
+        for view, K in (("X", Kx), ("Y", Ky)):
             K_rest, K_others = (K[rows, :][:, rest] for rows in (rest, others))
-            means = xp.mean(K_rest, axis=0)
-            K_rest = K_rest - means[None, :] - means[:, None] + xp.mean(means)
-            values, vectors = xp.linalg.eigh(K_rest)
-            kept = values > precision * n * float(values[-1])
-            values, vectors = values[kept], vectors[:, kept] / xp.sqrt(values[kept])
-            # The features are E sqrt(l): those of other rows are K E / sqrt(l). Vectors have zero
-            # sum, so that only the columns of K are to be centred.
-            spectra.append(values / n)
-            bases.append(vectors)
-            rotated.append((K_others - means[None, :]) @ vectors)
+            means = shares @ K_rest
+            values, vectors = _dual_spectrum(view, K_rest, shares, xp)
+            # Coefficients on kernel columns for features of variance l.
+            A = _coefficients(vectors / xp.sqrt(values), shares, xp)
+            spectra.append(values)
+            bases.append(A)
+            rotated.append((K_others - means[None, :]) @ A)
         x, y = bases
-        between = (x * spectra[0]).T @ (y * spectra[1]) * n
-        return cls((spectra[0], spectra[1]), (x, y), between, (rotated[0], rotated[1]), backend)
+        Fx, Fy = (  # sqrt(p) times the features of the rest: A l = sqrt(p) E sqrt(l)
+            A * values / xp.sqrt(shares)[:, None] for A, values in zip(bases, spectra, strict=True)
+        )
+        parts = (spectra[0], spectra[1]), (x, y), Fx.T @ Fy, (rotated[0], rotated[1])
+        return cls(*parts, backend, None if weights is None else weights[held_out])
 
     def solution(self, reg: tuple[float, float], n_components: int) -> Solution:
         """The solution with this regulariser, relative to the total variance of each view."""
@@ -363,7 +406,7 @@ class RidgePath:
             self.backend.to_numpy(rows @ W)
             for rows, W in zip(self.held_out, (left, right), strict=True)
         )
-        return HeldOutScore.of(Zx, Zy)
+        return HeldOutScore.of(Zx, Zy, self.weights)
 
     def _solved(self, reg: tuple[float, float], L: int) -> tuple[Array, Array, Array]:
         xp = self.backend.xp
@@ -411,36 +454,67 @@ def solve_dual(
     Ky: Array,  # (N, N)
     n_components: int,
     reg: tuple[float, float],
-    precision: float,
     backend: Backend,
+    weights: Weights | None = None,  # (N,)
 ) -> Solution:
     """Exact kernel CCA from the kernel matrices of the training rows, which it overwrites.
 
     Solves the eigenproblem of (Kx + N rx I)^-1 Ky (Ky + N ry I)^-1 Kx on centred kernels through
-    the eigenvectors of each: with Kx = E diag(l) E', the features E diag(sqrt(l)) are linear CCA's,
-    and its weights turn into coefficients on kernel columns. The coefficients have zero sum in
-    every component, so that centring a test row's kernel values needs only their training means.
+    the eigenvectors of each: with Kx / N = E diag(l) E', the features sqrt(N) E diag(sqrt(l)) are
+    linear CCA's, and its weights turn into coefficients on kernel columns. The coefficients have
+    zero sum in every component, so that centring a test row's kernel values needs only their
+    training means. With weights, shares p of their sum take the place of 1 / N.
     """
     xp, N = backend.xp, int(Kx.shape[0])
+    own = np.ones(N) if weights is None else weights
+    shares = backend.asarray(own / own.sum(), "float64")
     bases, spectra, shrunk = [], [], []
-    for K, relative in ((Kx, reg[0]), (Ky, reg[1])):
-        K -= xp.mean(K, axis=0)[None, :]
-        K -= xp.mean(K, axis=1)[:, None]
-        values, vectors = xp.linalg.eigh(K)
-        kept = values > precision * N * float(values[-1])
-        values, vectors = values[kept], vectors[:, kept]
-        r = relative * float(xp.sum(values)) / N  # total variance of the features: trace(K) / N
+    for view, K, relative in (("X", Kx, reg[0]), ("Y", Ky, reg[1])):
+        values, vectors = _dual_spectrum(view, K, shares, xp)
+        r = relative * float(xp.sum(values))  # total variance of the features
         bases.append(vectors)  # (N, rank)
         spectra.append(values)
-        shrunk.append(xp.sqrt(values / N + r))
+        shrunk.append(xp.sqrt(values + r))
     _check_rank(n_components, [int(values.shape[0]) for values in spectra])
     (Ex, Ey), (lx, ly), (wx, wy) = bases, spectra, shrunk
-    T = (xp.sqrt(lx) / wx)[:, None] * (Ex.T @ Ey) * (xp.sqrt(ly) / wy)[None, :] / N
+    T = (xp.sqrt(lx) / wx)[:, None] * (Ex.T @ Ey) * (xp.sqrt(ly) / wy)[None, :]
     left, s, right = top_svd(T, n_components, backend)
-    A = Ex @ (left / (xp.sqrt(lx) * wx)[:, None])
-    B = Ey @ (right / (xp.sqrt(ly) * wy)[:, None])
-    variances = [(lx / N / wx**2) @ (left * left), (ly / N / wy**2) @ (right * right)]
-    return _ordered(A - xp.mean(A, axis=0), B - xp.mean(B, axis=0), s, variances, backend)
+    A = _coefficients(Ex @ (left / (xp.sqrt(lx) * wx)[:, None]), shares, xp)
+    B = _coefficients(Ey @ (right / (xp.sqrt(ly) * wy)[:, None]), shares, xp)
+    variances = [(lx / wx**2) @ (left * left), (ly / wy**2) @ (right * right)]
+    return _ordered(A, B, s, variances, backend)
+
+
+def _coefficients(A: Array, shares: Array, xp: Any) -> Array:
+    """(I - p 1') P^1/2 A: coefficients on kernel columns for A (N, k), a mix of eigenvectors.
+
+    They have zero sum, so that of new rows' kernel values only the columns are to be centred.
+    Eigenvectors alone are not exact enough: those of small variance mix with what was centred away.
+    """
+    A = A * xp.sqrt(shares)[:, None]
+    A -= shares[:, None] * xp.sum(A, axis=0)
+    return A
+
+
+def _dual_spectrum(view: str, K: Array, shares: Array, xp: Any) -> tuple[Array, Array]:
+    """Variances of the features of a kernel, and eigenvectors E; K (N, N) is overwritten.
+
+    For shares p of the rows, P^1/2 (I - 1 p') K (I - p 1') P^1/2 = E diag(l) E', where l are the
+    eigenvalues of the covariance of the features. Those at rounding level are left out.
+    """
+    N, precision = int(K.shape[0]), float(np.finfo(np.float64).eps)
+    # Rounding of the means that are subtracted: all that is left of a kernel that does not vary.
+    rounding = precision * N**0.5 * float(xp.max(xp.linalg.diagonal(K)))
+    K -= (shares @ K)[None, :]
+    K -= (K @ shares)[:, None]
+    roots = xp.sqrt(shares)
+    K *= roots[:, None]
+    K *= roots[None, :]
+    values, vectors = xp.linalg.eigh(K)
+    largest = float(values[-1])
+    check_definite(float(values[0]), largest, f"the kernel matrix of view {view}", rounding)
+    kept = values > max(precision * N * largest, rounding)
+    return values[kept], vectors[:, kept]
 
 
 def _ordered(
@@ -485,13 +559,14 @@ class HeldOutScore:
     influence: NDArray[Any]  # (n,)
 
     @classmethod
-    def of(cls, P: NDArray[Any], Q: NDArray[Any]) -> "HeldOutScore":
-        """The score of projections P and Q, (n, k) each."""
-        P, Q = (_standardised(Z) for Z in (P, Q))
+    def of(cls, P: NDArray[Any], Q: NDArray[Any], weights: Weights | None = None) -> "HeldOutScore":
+        """The score of projections P and Q, (n, k) each, of rows with weights (n,)."""
+        counts = np.ones(len(P)) if weights is None else weights / weights.mean()  # float64
+        P, Q = (_standardised(Z, counts) for Z in (P, Q))
         products = P * Q
-        r = products.mean(axis=0)
+        r = counts @ products / len(P)
         influence = products - r * (P * P + Q * Q) / 2  # of a correlation: (n, k), mean 0
-        return cls(float(r.sum()), influence.sum(axis=1))
+        return cls(float(r.sum()), counts * influence.sum(axis=1))
 
     @classmethod
     def mean(cls, scores: Sequence["HeldOutScore"]) -> "HeldOutScore":
@@ -505,11 +580,11 @@ class HeldOutScore:
         return bool(self.total >= best.total - errors * error)
 
 
-def _standardised(Z: NDArray[Any]) -> NDArray[Any]:
-    Z = Z - Z.mean(axis=0)  # (n, k)
-    scaled: NDArray[Any] = Z / np.maximum(
-        np.sqrt(np.mean(Z * Z, axis=0)), np.finfo(np.float64).tiny
-    )
+def _standardised(Z: NDArray[Any], counts: Weights) -> NDArray[Any]:
+    """Z (n, k) with mean 0 and deviation 1, where row i counts as `counts[i]` of n rows."""
+    Z = Z - counts @ Z / len(Z)
+    deviation = np.sqrt(counts @ (Z * Z) / len(Z))
+    scaled: NDArray[Any] = Z / np.maximum(deviation, np.finfo(np.float64).tiny)
     return scaled
 
 
