@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.paper import deep, dsgd_tuning, lopez_paz, metric, variants
+from benchmarks.paper import deep, defaults, dsgd_tuning, lopez_paz, metric, variants
 from benchmarks.paper import deep_peers as peers
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PAPER, by_minutes, measured, subsets
@@ -477,7 +477,89 @@ def _with_and_without(
     return _measured(heads, rows, used, "benchmarks.paper.metric")
 
 
+# Defaults.
+
+
+def defaults_seeds(results: Path) -> str:
+    """KNOI with its defaults: what the seed changes, and what fixed regularisers reach."""
+    cells = cells_of(results, defaults.NAME)
+    rows, used = [], {}
+    for name in defaults.SETS:
+        method = defaults.LIMITED if name == "bibles" else "KNOI"
+        seeds, fixed = _defaults(cells, name, method)
+        if not (seeds and fixed):
+            continue
+        exact, _ = _defaults(cells, name, defaults.SAME_RANK)
+        used |= seeds | fixed | exact
+        scores = [cell["fitted"] for cell in seeds.values()]
+        best = max(cell["fitted"] for cell in fixed.values())
+        low, high = min(scores), max(scores)
+        rows.append(
+            [
+                name,
+                f"{low:.2f} to {high:.2f}",
+                str(len(seeds)),
+                f"{100 * (1 - low / high):.1f}",
+                f"{best:.2f}",
+                f"{100 * max(0.0, 1 - low / best):.1f}",
+                f"{mean(cell['seconds'] for cell in seeds.values()):.0f}",
+                ", ".join(f"{cell['fitted']:.2f}" for cell in exact.values()) or NO_VALUE,
+                ", ".join(f"{cell['seconds']:.0f}" for cell in exact.values()) or NO_VALUE,
+            ]
+        )
+    columns = (
+        "data",
+        "`KNOI`",
+        "seeds",
+        "spread, %",
+        "best fixed `reg`",
+        "lowest seed below it, %",
+        "s",
+        "`NystromCCA`, same rank",
+        "s",
+    )
+    return _measured(columns, rows, used, "benchmarks.paper.defaults")
+
+
+def defaults_closed_forms(results: Path) -> str:
+    """reg="auto" of closed forms beside fixed regularisers, the best of them and none."""
+    cells = cells_of(results, defaults.NAME)
+    rows, used = [], {}
+    for name in defaults.SETS:
+        for method in ("LinearCCA", "NystromCCA"):
+            seeds, fixed = _defaults(cells, name, method)
+            if not (seeds and fixed):
+                continue
+            used |= seeds | fixed
+            best = max(fixed, key=lambda key: fixed[key]["fitted"])
+            rows.append(
+                [
+                    name,
+                    f"`{method}`",
+                    f"{mean(cell['fitted'] for cell in seeds.values()):.2f}",
+                    f"{fixed[best]['fitted']:.2f}",
+                    best.rpartition(" ")[2],
+                    f"{fixed[f'{name}, {method}, reg 0']['fitted']:.2f}",
+                ]
+            )
+    columns = ("data", "estimator", '`reg="auto"`', "best fixed `reg`", "which", "`reg=0`")
+    return _measured(columns, rows, used, "benchmarks.paper.defaults")
+
+
+def _defaults(
+    cells: dict[str, Cell], name: str, method: str
+) -> tuple[dict[str, Cell], dict[str, Cell]]:
+    """The cells of a method with its defaults, by seed, and with fixed regularisers."""
+    seeds, fixed = (
+        {key: c for key, c in cells.items() if key.startswith(f"{name}, {method}, {kind} ")}
+        for kind in ("seed", "reg")
+    )
+    return seeds, fixed
+
+
 TABLES = {
+    "defaults_seeds": defaults_seeds,
+    "defaults_closed_forms": defaults_closed_forms,
     "metric_data_sets": metric_data_sets,
     "metric_sizes": metric_sizes,
     "mnist8m_headline": mnist8m_headline,
