@@ -1,6 +1,7 @@
 """Memory as the operating system reports it; uploads; triangular solves and leading SVD."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import knoi.arrays.backend
 from knoi.arrays.backend import (
     SOLVE_BLOCK,
     Placed,
@@ -17,6 +19,7 @@ from knoi.arrays.backend import (
     numpy_backend,
     peak_memory,
     solve_lower,
+    top_eigh,
     top_svd,
     torch_backend,
 )
@@ -153,6 +156,7 @@ def matrices():
     equal[5, 7] = 1e-20
     return {
         "small": (normal((30, 20)), 5),
+        "decaying values": ((left * 0.95 ** np.arange(300)) @ right.T, 5),
         "tall": (normal((400, 300)), 6),
         "wide": (normal((250, 500)), 10),
         "nearly equal values": ((left * s) @ right.T, 10),
@@ -164,8 +168,10 @@ def matrices():
     }
 
 
+@pytest.mark.parametrize("iterated", [False, True])
 @pytest.mark.parametrize(("T", "k"), matrices().values(), ids=matrices())
-def test_top_svd(backend, T, k):
+def test_top_svd(backend, T, k, iterated, monkeypatch):
+    monkeypatch.setattr(knoi.arrays.backend, "KRYLOV_SIZE", 0 if iterated else math.inf)
     U, s, V = (backend.to_numpy(a) for a in top_svd(backend.asarray(T), k, backend))
     assert (U.shape, V.shape) == ((T.shape[0], k), (T.shape[1], k))
     expected = np.linalg.svd(T, compute_uv=False)[:k]
@@ -173,3 +179,19 @@ def test_top_svd(backend, T, k):
     np.testing.assert_allclose(T @ V, U * s, atol=1e-11 * s[0])
     for vectors in (U, V):
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-10)
+
+
+def test_leading_singular_vectors_of_a_large_matrix_need_no_decomposition(monkeypatch):
+    T, k = matrices()["decaying values"]
+    expected = top_svd(T, k, NUMPY)
+    monkeypatch.setattr(knoi.arrays.backend, "KRYLOV_SIZE", len(T))
+    sizes = []
+
+    def recorded(S, *rest):
+        sizes.append(len(S))
+        return top_eigh(S, *rest)
+
+    monkeypatch.setattr(knoi.arrays.backend, "top_eigh", recorded)
+    for ours, theirs in zip(top_svd(T, k, NUMPY), expected, strict=True):
+        np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-10)
+    assert max(sizes) < len(T)

@@ -20,6 +20,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 from numpy.typing import NDArray
 
+from knoi.arrays.random import Purpose, generator
 from knoi.exceptions import InputError, MemoryBudgetError, require
 
 Array: TypeAlias = Any  # an array of the backend's namespace, or a SciPy CSR array
@@ -355,22 +356,61 @@ def top_eigh(S: Array, k: int, backend: Backend) -> tuple[Array, Array]:
     return backend.xp.flip(values, axis=0)[:k], backend.xp.flip(vectors, axis=1)[:, :k]
 
 
+# Singular vectors of matrices of at least this size are found by iteration, from blocks of so many
+# more columns than are wanted, and of at most so many blocks. Smaller singular values than this,
+# relative to the largest, are not found from their squares.
+KRYLOV_SIZE, KRYLOV_EXTRA, KRYLOV_BLOCKS = 1000, 10, 17
+KRYLOV_TOLERANCE, SQUARABLE = 1e-12, 1e-4
+
+
 def top_svd(T: Array, k: int, backend: Backend) -> tuple[Array, Array, Array]:
     """The k leading singular triplets of T: U (m, k), s (k,) descending, V (n, k).
 
-    For k far below the size of T only the leading eigenvectors of T T' are computed. That squares
-    the singular values: where the leading ones are too small for it, or T is small, the full SVD
-    is computed.
+    For k far below the size of T, leading ones of a large T are found by iteration. If that does
+    not converge soon, and for a smaller T, the leading eigenvectors of T T' are computed. Both
+    square the singular values: where the leading ones are too small for it, or T is small, the full
+    SVD is computed.
     """
     xp = backend.xp
     if k * 12 < min(T.shape):
+        found = _krylov_svd(T, k, backend) if min(T.shape) >= KRYLOV_SIZE else None
+        if found is not None:
+            return found
         values, U = top_eigh(T @ T.T, k, backend)
         s = xp.sqrt(xp.clip(values, 0.0, None))
         # LAPACK may return fewer than k vectors where many eigenvalues are equal.
-        if len(s) == k and float(s[-1]) > 1e-4 * float(s[0]):
+        if len(s) == k and float(s[-1]) > SQUARABLE * float(s[0]):
             return U, s, (T.T @ U) / s
     U, s, Vh = xp.linalg.svd(T, full_matrices=False)
     return U[:, :k], s[:k], Vh[:k, :].T
+
+
+def _krylov_svd(T: Array, k: int, backend: Backend) -> tuple[Array, Array, Array] | None:
+    """The same by block Krylov iteration (Musco & Musco 2015), or None if that takes too long.
+
+    The best approximations from the span of T A, (T T') T A, ... for a random block A, until
+    T V = U s up to rounding; T' U = V s holds by construction.
+    """
+    xp, n, width = backend.xp, int(T.shape[1]), k + KRYLOV_EXTRA
+    A = generator(0, Purpose.KRYLOV).standard_normal((n, width))
+    basis = xp.linalg.qr(T @ backend.asarray(A, "float64"))[0]  # (m, j * width), orthonormal
+    images = T.T @ basis  # (n, j * width)
+    for number in range(1, min(KRYLOV_BLOCKS, min(T.shape) // (2 * width))):
+        block = T @ images[:, -width:]
+        for _ in range(2):  # once more for what rounding has left in the span of the basis
+            block = xp.linalg.qr(block - basis @ (basis.T @ block))[0]
+        basis = xp.concat([basis, block], axis=1)
+        images = xp.concat([images, T.T @ block], axis=1)
+        if number % 2 == 0:
+            values, vectors = top_eigh(images.T @ images, k, backend)
+            s = xp.sqrt(xp.clip(values, 0.0, None))
+            if len(s) < k or float(s[-1]) <= SQUARABLE * float(s[0]):
+                return None
+            U, V = basis @ vectors, (images @ vectors) / s
+            errors = xp.linalg.vector_norm(T @ V - U * s, axis=0)
+            if float(xp.max(errors)) <= KRYLOV_TOLERANCE * float(s[0]):
+                return U, s, V
+    return None
 
 
 @dataclass(frozen=True)

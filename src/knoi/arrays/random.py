@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     DROPOUT = 15  # what networks of a user's draw in a step
     METRIC = 16  # rows and signs that a metric is learned from
     REG = 17  # rows held out to choose a regulariser
+    KRYLOV = 18  # first block of an iteration for singular vectors
     SYNTHETIC_MIXING = 1000
     SYNTHETIC_ROWS = 1001
     DIGITS_SPLIT = 1002

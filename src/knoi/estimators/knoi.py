@@ -400,7 +400,7 @@ class KNOI(StochasticCCA):
         return estimator(**parameters)
 
     def _closed_form_pays(self, plan: Plan, pairs: PairSource, backend: Backend) -> bool:
-        """Whether the closed form fits in memory and time, and is fast or not slower than training."""
+        """Whether the closed form fits in memory and time: some seconds, or that of training."""
         M, d, N = max(plan.rank), max(pairs.n_cols), pairs.n_rows
         if choosing_bytes(N, M, backend) > self._budget(backend) // 2:
             return False
