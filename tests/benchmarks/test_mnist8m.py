@@ -180,7 +180,7 @@ class TestSmallRun:
         (tmp_path / "mnist8m").symlink_to(folder)
         monkeypatch.setattr(mnist8m, "TEST_ROWS", 5000)
         text = tables.mnist8m(tmp_path)
-        assert f"| NKCCA | 512 | 20,000 | {cells['nkcca']['refit']:.2f} |" in text
+        assert f"| NKCCA | 512 | 20,000 | 1 | {cells['nkcca']['refit']:.2f} |" in text
         assert "KNOI, kernel columns" in tables.mnist8m_minutes(tmp_path)
         plt = pytest.importorskip("matplotlib.pyplot")
         for draw in (pictures.figure_by_samples, pictures.figure_by_minutes):

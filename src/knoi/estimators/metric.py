@@ -38,8 +38,8 @@ from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, Solution, choos
 logger = logging.getLogger("knoi")
 
 METRICS = ("auto", "learned", "diagonal", "none")
-# Landmarks of a round: some, and one more for so many rows.
-LANDMARKS, ROWS_PER_LANDMARK = 150, 40
+# Landmarks of a round: one for so many rows, but all of few rows: fewer leave more to chance.
+LANDMARKS, ROWS_PER_LANDMARK = 600, 30
 # A fifth of the rows, in so many runs of neighbours, is held out.
 HELD_OUT_RUNS = 20
 # Fewer rows are not worth a round.
@@ -62,7 +62,7 @@ CUT = 1e-3
 # Rows that the median distance is taken over in a round.
 MEDIAN_ROWS = 1000
 # Widths that are tried, as multiples of the median distance, from 1 on.
-FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4)
+FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
 REGS = tuple(10.0**k for k in range(-8, 1))
 FIRST_REG = 1e-5
 
@@ -146,7 +146,7 @@ def kernel_space(request: MetricRequest, pairs: PairSource, seed: int) -> Kernel
     if few or not (any(kinds) or request.tunes_width):
         return plain
     check_varying(pairs, samples)
-    found = Learner(request, kinds, pairs, seed).best()
+    found = Learner(request, kinds, pairs).best()
     if found is None:
         return plain
     rows = replace(plain, transforms=found.transforms).transformed(samples)
@@ -196,7 +196,7 @@ class Sample:
     @property
     def landmarks(self) -> int:
         """Landmarks for so many rows."""
-        return min(METRIC_FEATURES, LANDMARKS + self.n // ROWS_PER_LANDMARK, self.n)
+        return min(METRIC_FEATURES, max(LANDMARKS, self.n // ROWS_PER_LANDMARK), self.n)
 
 
 @dataclass(frozen=True)
@@ -217,12 +217,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Learner:
-    """The rounds on a sample of the rows."""
+    """The rounds on a sample of the rows.
+
+    They do not depend on the seed of an estimator, so that what is learned is the same for all.
+    """
 
     request: MetricRequest
     kinds: tuple[str | None, str | None]
     pairs: PairSource
-    seed: int
 
     def best(self) -> Trial | None:
         """The trial that does best on held-out rows; None if that is not clearly better."""
@@ -248,7 +250,7 @@ class Learner:
 
     def _samples(self) -> list[Sample]:
         """The rows of the first rounds, and those of the last ones."""
-        x, y = self.pairs.sample(self.request.max_rows, derived_seed(self.seed, Purpose.METRIC))
+        x, y = self.pairs.sample(self.request.max_rows, derived_seed(0, Purpose.METRIC))
         n, dtype = int(x.shape[0]), self.pairs.dtype
         sizes = [FIRST_ROWS, n] if n > 1.5 * FIRST_ROWS else [n]
         samples = []
@@ -281,9 +283,7 @@ class Learner:
             _transformed(view[chosen], transform)
             for view, transform in zip(sample.fitted, transforms, strict=True)
         ]
-        kernels = sized_kernels(
-            request.kernels, request.width, (rows[0], rows[1]), self.seed, factor
-        )
+        kernels = sized_kernels(request.kernels, request.width, (rows[0], rows[1]), 0, factor)
         maps = []
         for view, kernel, transform in zip(rows, kernels, transforms, strict=True):
             features: FeatureMap = Nystrom.fit(view[:landmarks], kernel)
@@ -307,7 +307,7 @@ class Learner:
 
     def _some(self, n: int, count: int) -> NDArray[np.int64]:
         """At most `count` of n rows, in random order."""
-        return generator(self.seed, Purpose.METRIC).permutation(n)[:count]
+        return generator(0, Purpose.METRIC).permutation(n)[:count]
 
     def _from_gradients(
         self, sample: Sample, trial: Trial
@@ -327,7 +327,7 @@ class Learner:
                 weights[view],
                 some,
                 draws=-(-most // sample.n),
-                seed=self.seed,
+                seed=0,
                 view=view,
                 diagonal=kind == "diagonal",
                 backend=self.request.backend,
@@ -337,16 +337,14 @@ class Learner:
         return made[0], made[1]
 
     def _best_width(self, sample: Sample, trial: Trial) -> Trial:
-        """The trial with smaller or larger widths, as long as the correlation rises."""
+        """The best of smaller and larger widths, until one is clearly worse."""
         best, at = trial, FACTORS.index(trial.factor)
         for further in (FACTORS[:at][::-1], FACTORS[at + 1 :]):
             for factor in further:
                 other = self._tried(sample, trial.transforms, factor)
-                if other.total <= best.total:
+                if not other.score.close_to(best.score, STANDARD_ERRORS):
                     break
-                best = other
-            if best is not trial:
-                break
+                best = max(best, other, key=lambda one: one.total)
         return best
 
 
