@@ -97,10 +97,7 @@ def mnist8m_standin(train_images: Any, *, seed: int = 0) -> DeformedImages:
 
 
 def image_halves(
-    images: DeformedImages,
-    indices: NDArray[np.integer[Any]] | range,
-    *,
-    random_access: bool = True,
+    images: DeformedImages, indices: NDArray[np.integer[Any]] | range
 ) -> tuple[RowSource, RowSource]:
     """The left and right halves of images as two paired sources that generate rows when read.
 
@@ -112,10 +109,8 @@ def image_halves(
     images : DeformedImages
     indices : 1-D integer array or range
         The image of each row.
-    random_access : bool, default=True
-        False lets rows be read in runs, which is faster, for indices that are already shuffled.
     """
-    return generated_views(_Halves(images, indices), random_access=random_access)
+    return generated_views(_Halves(images, indices), random_access=True)
 
 
 class _Halves:

@@ -84,7 +84,7 @@ def load(
 
 def _made(images: DeformedImages, indices: NDArray[np.integer[Any]]) -> tuple[RowSource, RowSource]:
     """Views whose rows are made as they are read."""
-    return image_halves(images, indices, random_access=False)
+    return image_halves(images, indices)
 
 
 def _in_memory(images: DeformedImages, indices: NDArray[np.integer[Any]]) -> RowPair:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -42,10 +43,13 @@ def on_disk(write, selector="", expected=TABLE, names=None, random_access=False,
     return make
 
 
-def in_memory(data, expected=TABLE, names=None, sparse=False):
+def in_memory(data, expected=TABLE, names=None, sparse=False, random_access=True):
     """A contract case for data in memory."""
-    case = SourceCase(lambda: open_view(data, "X"), expected, True, names, sparse=sparse)
+    case = SourceCase(lambda: open_view(data, "X"), expected, random_access, names, sparse=sparse)
     return lambda folder: case
+
+
+converted = partial(in_memory, random_access=False)  # when it is read
 
 
 def contract(cases):

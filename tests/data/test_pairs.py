@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from knoi.data.pairs import PairSource, Prefetcher
-from knoi.data.source import check_finite
+from knoi.data.source import RowSource, check_finite
 from knoi.data.stream import PairStream
 from knoi.exceptions import InputError, NonFiniteError, SourceNotFoundError
 from tests.contracts.view_source import SourceCase, ViewSourceContract, dense
@@ -104,7 +104,7 @@ class TestOpening:
     def test_any_kind_of_view_streams_like_the_array(self, kind, tmp_path):
         X, Y = numbered(500, 4), numbered(500, 3, sign=-1)
         with PairSource.open(as_kind(X, kind, tmp_path / "x"), Y) as pairs:
-            assert not pairs.random_access or kind in ("frame", "sparse")
+            assert pairs.random_access == (kind in ("frame", "sparse", "columns first"))
             for got, wanted in zip(pairs.read(100, 200), (X, Y), strict=True):
                 np.testing.assert_array_equal(dense(got), wanted[100:200])
             assert len(rows_of([*map(dense, pairs.sample(50, seed=0))])) == 50
@@ -201,7 +201,7 @@ class TestFiniteness:
         assert pairs.take(np.array([40, 2, 2]))[0][:, 0].tolist() == [40, 2, 2]
         pairs, x, _ = pair_of(50)
         assert rows_of(pairs.take(np.array([7, 5, 6, 9, 5]))) == [7, 5, 6, 9, 5]
-        assert x.reads == [(5, 8), (9, 10)]  # neighbours at once
+        assert x.reads == [(5, 10)]  # neighbours at once
 
 
 class TestIterating:
@@ -329,16 +329,52 @@ class TestSampling:
         # Five standard deviations; the seeds are fixed.
         assert np.abs(seen - expected).max() < 5 * deviation
 
-    def test_a_file_is_read_by_short_runs_in_order(self):
-        pairs, x, y = pair_of(100_000)
-        pairs.sample(1000, seed=0)
-        assert x.reads == y.reads == sorted(x.reads)
-        # ceil(1000 / 16) runs, perhaps one cut in two by the end of the file.
-        assert len(x.reads) <= 64
-        assert sum(stop - start for start, stop in x.reads) == 1000
-        in_memory, _, _ = pair_of(100_000, random_access=True)
-        rows = np.array(rows_of(in_memory.sample(1000, seed=0)))
-        assert (np.diff(rows) > 1).mean() > 0.9  # rows in memory are scattered
+    def test_which_rows_depends_on_their_numbers_only(self, tmp_path):
+        X, Y = numbered(3000, 4), numbered(3000, 3, sign=-1)
+        expected = rows_of(PairSource.open(X, Y).sample(100, seed=5))
+        assert np.diff(expected).min() < np.diff(expected).max()  # single rows
+        for kind in ("npy", "hdf5", "parquet", "sparse", "frame", "columns first"):
+            with PairSource.open(as_kind(X, kind, tmp_path / "x"), Y) as pairs:
+                assert rows_of([*map(dense, pairs.sample(100, seed=5))]) == expected
+
+    def test_rows_of_a_file_that_are_close_are_read_at_once(self, monkeypatch):
+        pairs, x, y = pair_of(10_000)
+        monkeypatch.setattr("knoi.data.source._GAP_BYTES", 16 * 20)  # 20 rows of X, 13 of Y
+        monkeypatch.setattr("knoi.data.source._SPAN_BYTES", 16 * 100)
+        rows = np.array(rows_of(pairs.sample(500, seed=0)))
+        assert rows_of(pairs.take(rows)) == rows.tolist()
+        for source, gap, most in ((x, 20, 100), (y, 13, 66)):
+            reads = source.reads[: len(source.reads) // 2]
+            assert reads == sorted(reads)
+            apart = np.flatnonzero(np.diff(rows) - 1 > gap)
+            assert set(rows[apart] + 1) <= {stop for _, stop in reads}
+            assert len(apart) < len(reads) < 300
+            assert max(stop - start for start, stop in reads) <= most
+
+    def test_rows_that_are_made_when_they_are_read_are_read_alone(self):
+        made = []
+
+        def fetch(start, stop):
+            made.append(stop - start)
+            return numbered(1000)[start:stop].copy()
+
+        x = RowSource("X", (1000, 2), np.dtype(float), fetch, random_access=True)
+        pairs = PairSource(x, RecordingSource(numbered(1000, 3, sign=-1)))
+        made.clear()  # of the rows that were looked at
+        rows = rows_of(pairs.sample(100, seed=0))
+        assert sum(made) == len(rows) == 100
+        runs = rows_of(pairs.sample(100, seed=0, run_rows=10))
+        assert (
+            len(made) == len(set(np.array(rows) - np.arange(100))) + (np.diff(runs) > 1).sum() + 1
+        )
+
+    def test_rows_between_those_of_a_sample_may_be_bad(self):
+        X = numbered(100)
+        X[::2, 1] = np.nan
+        with PairSource(RecordingSource(X), RecordingSource(numbered(100))) as opened:
+            pairs = opened.weighted(np.arange(100) % 2)
+            assert pairs.sample(20, seed=0)[0].shape == (20, 2)
+            assert len(pairs.read(0, 50)[0]) == 50
 
 
 class TestPrefetcher:

@@ -15,9 +15,9 @@ from tests.contracts.view_source import SourceCase
 from tests.data.opening import (
     IMAGES,
     contract,
+    converted,
     damaged,
     error_message,
-    in_memory,
     on_disk,
     read_all,
 )
@@ -85,8 +85,8 @@ CASES = {
     "small-mixed": case(SMALL, SMALL_ROWS, tuple(SMALL)),
     "pandas-index": case(pa.Table.from_pandas(WITH_INDEX, preserve_index=True), TABLE, NAMES),
     "folder": folder_case,
-    "arrow": in_memory(pa.table(MIXED), MIXED_ROWS, MIXED_NAMES),
-    "arrow-chunked": in_memory(CHUNKED, TABLE, NAMES),
+    "arrow": converted(pa.table(MIXED), MIXED_ROWS, MIXED_NAMES),
+    "arrow-chunked": converted(CHUNKED, TABLE, NAMES),
 }
 TestContract = contract(CASES)
 TestDamaged = damaged({"parquet": lambda folder: write(folder / "view.parquet", columns_of())})

@@ -6,6 +6,7 @@ import pytest
 import zarr
 
 from knoi.data.open import open_view
+from knoi.data.stores import stored_array_source
 from knoi.exceptions import InputError, InputTypeError, SourceFormatError
 from tests.contracts.view_source import SourceCase
 from tests.data.opening import IMAGES, TABLE, contract, damaged, error_message, on_disk, read_all
@@ -112,6 +113,24 @@ def test_groups(tmp_path):
 )
 def test_arrays_that_are_not_tables_of_numbers(write, message, tmp_path):
     assert message in error_message(write(tmp_path))
+
+
+def test_a_chunk_of_zarr_is_decoded_once_for_all_its_rows():
+    reads = []
+
+    class Recording:
+        shape, dtype, chunks = TABLE.shape, TABLE.dtype, (4, 2)
+
+        def __getitem__(self, rows):
+            reads.append((rows.start, rows.stop))
+            return TABLE[rows]
+
+    source = stored_array_source(Recording(), "X")
+    for row in range(11):
+        np.testing.assert_array_equal(source.read(row, row + 1), TABLE[row : row + 1])
+    assert reads == [(0, 4), (4, 8), (8, 11)]
+    np.testing.assert_array_equal(source.read(3, 9), TABLE[3:9])
+    assert reads[3:] == [(3, 9)]
 
 
 def test_a_zarr_store_of_another_name(tmp_path):

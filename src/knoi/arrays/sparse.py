@@ -222,8 +222,10 @@ def column_means(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
     return np.asarray(sums, dtype=np.float64) / int(X.shape[0])
 
 
-def column_variances(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
-    """The variance of every column of sparse X (n, d), as (d,) float64."""
+def column_variances(X: Array) -> NDArray[np.float64]:
+    """The variance of every column of X (n, d), as (d,) float64."""
+    if not is_sparse(X):
+        return np.asarray(np.var(X, axis=0, dtype=np.float64))
     squares = with_data(X, X.data.astype(np.float64) ** 2)
     return column_means(squares) - column_means(X) ** 2
 

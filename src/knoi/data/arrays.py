@@ -22,6 +22,7 @@ from knoi.data.source import (
     describe_cell,
     plural,
     read_only,
+    shares_memory,
 )
 from knoi.exceptions import InputError, InputTypeError
 
@@ -132,7 +133,14 @@ def open_pandas(data: Any, label: str) -> RowSource:
         return read_only(data.iloc[start:stop].to_numpy(dtype=dtype, **missing))
 
     names = _names_if_text(data.columns)
-    return RowSource(label, data.shape, dtype, fetch, random_access=True, column_names=names)
+    if names is None and any(isinstance(name, str) for name in data.columns):
+        raise InputTypeError(
+            f"{label} has column names of which some are strings and others are not. Make all of "
+            "them strings: frame.columns = frame.columns.astype(str)."
+        )
+    # Columns of one dtype may be views of one array.
+    own = shares_memory(fetch, len(data))
+    return RowSource(label, data.shape, dtype, fetch, random_access=own, column_names=names)
 
 
 def open_polars(data: Any, label: str) -> RowSource:
@@ -146,8 +154,7 @@ def open_polars(data: Any, label: str) -> RowSource:
             rows[:, j] = (column.cast(float) if column.null_count() else column).to_numpy()
         return rows
 
-    names = tuple(data.columns)
-    return RowSource(label, data.shape, dtype, fetch, random_access=True, column_names=names)
+    return RowSource(label, data.shape, dtype, fetch, column_names=tuple(data.columns))
 
 
 def _names_if_text(names: Iterable[Any]) -> tuple[str, ...] | None:

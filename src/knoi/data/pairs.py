@@ -33,8 +33,6 @@ Item = TypeVar("Item")
 # Called by a producer between pieces of long work: True if the consumer has stopped.
 Stopped = Callable[[], bool]
 
-# A random sample of a file is read in runs of this many rows: a sixteenth of the seeks.
-_SAMPLE_RUN_ROWS = 16
 # Rows are held out in runs. Neighbours in time resemble each other, so single rows of a recording
 # would be known from their neighbours in the rest; and files read faster in runs. At least this
 # many runs, of at most so many rows each, represent data that are sorted.
@@ -124,11 +122,15 @@ class PairSource:
 
     @classmethod
     def open(cls, X: Any, Y: Any) -> Self:
-        """Open two views of any type; they are closed with the pairs, or at once on an error."""
+        """Open two views of any type; they are closed with the pairs, or at once on an error.
+
+        A Y of one dimension is one column.
+        """
         with ExitStack() as opened:
-            pairs = cls(
-                opened.enter_context(opened_view(X, "X")), opened.enter_context(opened_view(Y, "Y"))
-            )
+            x = opened.enter_context(opened_view(X, "X"))
+            y = opened.enter_context(opened_view(one_column(Y), "Y"))
+            pairs = cls(x, y)
+            _check_same_index(X, Y)
             pairs._opened = opened.pop_all()
         return pairs
 
@@ -286,18 +288,18 @@ class PairSource:
         """Pairs `start:stop`."""
         return self._part(self._range(start, stop))
 
-    def sample(self, n: int, seed: int, *, near: bool = False) -> RowPair:
+    def sample(self, n: int, seed: int, *, run_rows: int = 1, near: bool = False) -> RowPair:
         """`n` random distinct pairs, in row order; all pairs if there are no more than `n`.
 
-        Each row is equally likely. Without `random_access` they are taken in short runs. `near` as
-        in `read`.
+        Which rows these are depends on the arguments and the number of pairs, not on how the views
+        are stored. Each row is equally likely. Single rows represent the data best, since
+        neighbours may resemble each other; runs of `run_rows` are read faster from a file. `near`
+        as in `read`.
         """
         if n >= self.n_rows:
             return self.read(0, self.n_rows, near=near)
-        run_rows = 1 if self.random_access else _SAMPLE_RUN_ROWS
-        rng = generator(seed, Purpose.SAMPLE)
-        runs = self._rows.select(random_runs(self.n_rows, n, run_rows, rng))
-        return self._read_runs(runs, near=near)
+        rows = random_runs(self.n_rows, n, run_rows, generator(seed, Purpose.SAMPLE))
+        return self._read_runs(self._rows.select(rows), near=near)
 
     def views(self) -> tuple[ViewSource, ViewSource]:
         """X and Y of these pairs, to pass wherever a view is accepted; `close` closes them."""

@@ -131,7 +131,7 @@ def open_arrow_table(data: Any, label: str) -> RowSource:
         return layout.rows(stop - start, table.slice(start, stop - start).to_batches(), start)
 
     shape, features = (table.num_rows, layout.n_cols), layout.feature_names
-    return RowSource(label, shape, layout.dtype, fetch, random_access=True, column_names=features)
+    return RowSource(label, shape, layout.dtype, fetch, column_names=features)
 
 
 class _ParquetRows:

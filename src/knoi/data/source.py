@@ -32,6 +32,10 @@ Rows = NDArray[np.int64]
 REAL_KINDS = "biuf"
 # The search for the first value that is not finite reads this many bytes at a time.
 _SEARCH_BYTES = 2**24
+# Rows of a file with at most this many bytes between them are read at once: a disk reads so far
+# ahead anyway. Such a read has at most so many bytes.
+_GAP_BYTES = 2**17
+_SPAN_BYTES = 2**20
 # Names listed in a message.
 _LISTED = 20
 
@@ -51,8 +55,8 @@ class ViewSource(Protocol):
     sparse: bool
     # Average bytes per row as `read` returns it; memory is planned by it.
     row_bytes: int
-    # True if every row costs the same (the data is in memory); False if `read` should be called on
-    # long runs in order (a file).
+    # True if every row costs the same (an array in memory); False if `read` should be called on
+    # long runs in order (a file, a frame that is converted).
     random_access: bool
     # Column names if the data has them (data frames, Parquet, CSV), else None.
     column_names: tuple[str, ...] | None
@@ -118,6 +122,13 @@ class RowSource:
             return self._fetch(start, stop)
         # Copies only rows that are strided, byte-swapped or of an array subclass.
         return np.ascontiguousarray(self._fetch(start, stop), dtype=self.dtype)
+
+    def storage(self) -> Array | None:
+        """All rows as one array in memory, in any layout and byte order, if the data is that."""
+        if not self.random_access or self._fetch is None:
+            return None
+        known = self.sparse or shares_memory(self._fetch, self.n_rows)
+        return self._fetch(0, self.n_rows) if known else None
 
     def close(self) -> None:
         """Release open files; reading afterwards is an error, closing again is not."""
@@ -348,6 +359,18 @@ class RowRuns:
         located: Rows = self.starts[run] + (members - self.offsets[run])
         return located
 
+    def spans(self, gap: int, most: int) -> "Iterator[RowRuns]":
+        """The set in parts: runs at most `gap` rows apart, in all at most `most` rows long."""
+        first = 0
+        for last in range(1, len(self) + 1):
+            if (
+                last == len(self)
+                or self.starts[last] - self.stops[last - 1] > gap
+                or self.stops[last] - self.starts[first] > most
+            ):
+                yield RowRuns(self.starts[first:last], self.stops[first:last])
+                first = last
+
     def part(self, start: int, stop: int) -> "RowRuns":
         """Rows `start:stop` of the set."""
         if stop <= start:
@@ -476,7 +499,7 @@ class CheckedView:
         return rows
 
     def read_runs(self, runs: RowRuns, *, near: bool = False) -> Array:
-        """The rows of a set, in order, with one read per run."""
+        """The rows of a set, in order; runs that are close to each other are read at once."""
         if len(runs) == 1:
             return self.read(int(runs.starts[0]), int(runs.stops[0]), near=near)
         if near and self.near:
@@ -485,13 +508,28 @@ class CheckedView:
             return self.take(runs.rows())
         if not len(runs):
             return self.source.read(0, 0)
-        limits = list(zip(runs.starts.tolist(), runs.stops.tolist(), strict=True))
+        row_bytes = self.source.row_bytes
+        gap = 0 if self.source.random_access else _GAP_BYTES // row_bytes
+        spans = runs.spans(gap, _SPAN_BYTES // row_bytes)
         if self.source.sparse:
-            return stack([self.read(start, stop) for start, stop in limits])
-        table = np.empty((runs.n_rows, self.source.n_cols), dtype=self.source.dtype)
-        for at, (start, stop) in zip(runs.offsets.tolist(), limits, strict=False):
-            table[at : at + stop - start] = self.read(start, stop)
+            return stack([self._read_span(span) for span in spans])
+        table, at = np.empty((runs.n_rows, self.source.n_cols), dtype=self.source.dtype), 0
+        for span in spans:
+            table[at : at + span.n_rows] = self._read_span(span)
+            at += span.n_rows
         return table
+
+    def _read_span(self, span: RowRuns) -> Array:
+        """The rows of a set, with one read of all rows from the first to the last."""
+        start, stop = int(span.starts[0]), int(span.stops[-1])
+        if len(span) == 1:
+            return self.read(start, stop)
+        rows = span.rows()
+        with self.reading:
+            gathered = gather(self.source.read(start, stop), rows - start)
+        # Of the rows between them, nothing is known: they may be left out because they are bad.
+        check_finite(gathered, self.name, rows, self.source.column_names)
+        return gathered
 
     def take(self, rows: Rows) -> Array:
         """The given rows, in the order given, in a fresh array."""
@@ -503,7 +541,8 @@ class CheckedView:
             distinct, index = np.unique(rows, return_inverse=True)
             return gather(self.read_runs(RowRuns.from_rows(distinct)), index)
         else:
-            gathered = gather(self._table, rows)
+            # The memory of an array may be in another byte order.
+            gathered = gather(self._table, rows).astype(self.source.dtype, copy=False)
         check_finite(gathered, self.name, rows, self.source.column_names)
         return gathered
 
@@ -526,23 +565,28 @@ class CheckedView:
 
 def gather(table: Array, rows: Rows) -> Array:
     """The given rows of a table, in the order given, in a fresh array."""
-    return table[rows] if is_sparse(table) else np.take(table, rows, axis=0)
+    if is_sparse(table):
+        return table[rows]
+    if table.flags.c_contiguous:
+        return np.take(table, rows, axis=0)
+    return np.ascontiguousarray(table[rows])  # `take` would copy the whole table first
 
 
 def _storage(source: ViewSource) -> Array | None:
     """The source's own memory as one array, if it has one; nothing is copied to find out."""
-    if not source.random_access:
+    if isinstance(source, RowSource):
+        return source.storage()
+    if not source.random_access or source.sparse or not shares_memory(source.read, source.n_rows):
         return None
-    # The same rows read twice share memory only if it is the source's own. Two rows are read,
+    return source.read(0, source.n_rows)
+
+
+def shares_memory(fetch: Callable[[int, int], Array], n_rows: int) -> bool:
+    """Whether rows are fetched as views of one array."""
+    # The same rows fetched twice share memory only if it is the source's own. Two rows are fetched,
     # because one row of a strided table, which is copied on reading, is contiguous.
-    stop = min(2, source.n_rows)
-    if source.sparse:
-        while (first := source.read(0, stop)).nnz == 0 and stop < source.n_rows:
-            stop = min(2 * stop, source.n_rows)  # empty rows share no memory
-        shared = np.may_share_memory(first.data, source.read(0, stop).data)
-        return source.read(0, source.n_rows) if shared or first.nnz == 0 else None
-    first, again = (source.read(0, stop) for _ in range(2))
-    return source.read(0, source.n_rows) if np.may_share_memory(first, again) else None
+    first, again = (fetch(0, min(2, n_rows)) for _ in range(2))
+    return np.may_share_memory(first, again)
 
 
 def part_source(view: CheckedView, rows: RowRuns) -> RowSource:

@@ -1,5 +1,6 @@
 """HDF5 and Zarr: chunked stores, opened by path or passed as their library's object."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from knoi.data.source import RowSource, choose, listing, reject_selector, wrap_parse_errors
 from knoi.exceptions import InputError, InputTypeError, require
 
-# HDF5 decodes a chunk again after it left the cache; the default of 1 MiB holds few chunks.
-_HDF5_CHUNK_CACHE = 64 * 2**20
+# HDF5 decodes a chunk again after it left the cache; the default of 1 MiB holds few chunks. Zarr
+# has no cache: the rows of the last chunk are kept here, if they take no more.
+_CHUNK_CACHE = 64 * 2**20
 
 
 def open_hdf5(path: Path, selector: str | None, label: str) -> RowSource:
@@ -29,7 +31,7 @@ def from_hdf5_file(
     """Open a file and return `take(file)`; the source decides when the file is closed."""
     h5py = require("h5py", "io", f"reading {file_format}")
     with wrap_parse_errors(label, file_format):
-        file = h5py.File(path, "r", rdcc_nbytes=_HDF5_CHUNK_CACHE)
+        file = h5py.File(path, "r", rdcc_nbytes=_CHUNK_CACHE)
         try:
             return take(file)
         except BaseException:
@@ -110,7 +112,32 @@ def stored_array_source(
     # An HDF5 dataset without a dataspace has no shape.
     shape = (0,) if array.shape is None else array.shape
     shape = shape[::-1] if transposed else shape
+    if not hasattr(array, "id") and len(shape) == 2:
+        fetch = _ZarrRows(array, fetch).fetch
     return RowSource(label, shape, array.dtype, fetch, release=release)
+
+
+class _ZarrRows:
+    """Rows of Zarr, which decodes whole chunks for any of their rows; keeps the last chunk."""
+
+    def __init__(self, array: Any, fetch: Callable[[int, int], NDArray[Any]]) -> None:
+        self._fetch, self._n_rows = fetch, array.shape[0]
+        fits = array.chunks[0] * array.shape[1] * array.dtype.itemsize <= _CHUNK_CACHE
+        self._size = array.chunks[0] if fits else 1  # rows that are read at once
+        self._lock = threading.Lock()
+        self._kept: tuple[int, NDArray[Any]] | None = None
+
+    def fetch(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows of a valid, non-empty range, in fresh memory."""
+        first = start - start % self._size
+        if stop > first + self._size:
+            return self._fetch(start, stop)
+        with self._lock:
+            if self._kept is None or self._kept[0] != first:
+                self._kept = None  # freed before the next ones are read
+                rows = self._fetch(first, min(first + self._size, self._n_rows))
+                self._kept = first, rows
+            return self._kept[1][start - first : stop - first].copy()
 
 
 def _check_open(array: Any, label: str) -> None:

@@ -180,12 +180,12 @@ class PairStream:
     pure function of the seed, the epoch and `plan`: a stream started at a `Position` with the same
     pairs, `batch_size`, `seed` and `window_bytes` continues bit for bit.
 
-    Pairs in memory, and files that fit in `window_bytes`, are shuffled uniformly. A larger file is
-    split into contiguous chunks. Each epoch reads them in a random order, a window of several
-    chunks at a time (each chunk at once, in file order), and shuffles the rows of each window.
-    Two threads read and gather ahead of the consumer; tensors that stay on their device are
-    gathered there, when the minibatch is asked for. `place`, a function per view, is called with
-    the rows of each minibatch, by the thread that gathers them.
+    Pairs in memory, and files that fit in `window_bytes`, are shuffled uniformly, all in the same
+    order. A larger file is split into contiguous chunks. Each epoch reads them in a random order, a
+    window of several chunks at a time (each chunk at once, in file order), and shuffles the rows of
+    each window. Two threads read and gather ahead of the consumer; tensors that stay on their
+    device are gathered there, when the minibatch is asked for. `place`, a function per view, is
+    called with the rows of each minibatch, by the thread that gathers them.
 
     `window_bytes` is the memory for all rows that the stream holds: five minibatches (one in use,
     two ahead, the rows for the last one, a conversion) and, for files, two windows (one in use, one

@@ -21,7 +21,7 @@ from knoi.arrays.backend import (
     torch_backend,
 )
 from knoi.arrays.random import View, seed_from
-from knoi.arrays.sparse import dense, is_sparse
+from knoi.arrays.sparse import dense
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.closed_form import FourierCCA
@@ -42,7 +42,7 @@ from knoi.estimators.setup import (
     Sizes,
     check_n_cols,
 )
-from knoi.estimators.training import StochasticCCA, Training
+from knoi.estimators.training import FINAL_RUN_ROWS, StochasticCCA, Training
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -428,7 +428,7 @@ class DeepCCA(StochasticCCA):
             network.feature_map(U)  # type: ignore[attr-defined]
             for network, U in zip(setup.maps, vectors, strict=True)
         )
-        rows = pairs.sample(min(plan.rows, pairs.n_rows), setup.plan.seed)
+        rows = pairs.sample(plan.rows, setup.plan.seed, run_rows=FINAL_RUN_ROWS)
         solver = FourierCCA(
             self.n_components, reg=0.0, memory_budget=self.memory_budget, n_jobs=self.n_jobs
         )
@@ -487,11 +487,10 @@ def standardisation(
 
     Columns are divided by (mean c^4)^(1/4) of their centred values, then all of them by one number
     that makes the mean variance 1. Division by the standard deviation would blow up columns that
-    are 0 in nearly all rows, such as border pixels. Columns that do not vary get 0; sparse rows are
-    not centred.
+    are 0 in nearly all rows, such as border pixels. Columns that do not vary get 0.
     """
     rows = dense(sample).astype(np.float64)
-    mean = np.zeros(rows.shape[1]) if is_sparse(sample) else rows.mean(axis=0)
+    mean = rows.mean(axis=0)
     rows -= mean
     largest = np.abs(rows).max(axis=0)
     varies = largest > np.finfo(dtype).eps * np.abs(mean)

@@ -68,8 +68,9 @@ from knoi.solvers.noi import MinibatchFeatures
 
 # Evaluating held-out rows takes at most about a tenth of the time.
 STEPS_PER_HELD_OUT_BATCH = 10
-# Training rows that the final linear CCA uses: many times its L + L dimensions.
-FINAL_ROWS = 65_536
+# Training rows that the final linear CCA uses: many times its L + L dimensions. They come in short
+# runs, because so many single rows of a large file would take longer to read than to compute with.
+FINAL_ROWS, FINAL_RUN_ROWS = 65_536, 16
 # The time that a row takes there and in the pass for predictions and loadings, of that of a step.
 FINAL_SHARE = 0.75
 # Rows that stand for the data in the identity of a run.
@@ -180,7 +181,7 @@ class Training:
     def final_cca(self, weights: tuple[Array, Array], pairs: PairSource) -> Projection | None:
         """Linear CCA of the scores; None if they are not finite."""
         setup, backend, b = self.setup, self.setup.backend, self.setup.plan.batch_size
-        sample = pairs.sample(min(FINAL_ROWS, pairs.n_rows), setup.plan.seed, near=True)
+        sample = pairs.sample(FINAL_ROWS, setup.plan.seed, run_rows=FINAL_RUN_ROWS, near=True)
         n = int(sample[0].shape[0])
         moments = self._score_moments()
         sums = [np.zeros(features.rank) for features in setup.maps]
@@ -443,7 +444,7 @@ class StochasticCCA(BaseCCA):
         """
         with PairSource.open(X, Y) as pairs, unchanged_on_failure(self):
             stream = getattr(self, "_partial", None)
-            self._remember_columns(X, pairs, reset=stream is None)
+            self._remember_columns(pairs, reset=stream is None)
             pairs.settle(self._backend(pairs.dtype), self._host_budget())
             with Threads(worker_count(self.n_jobs)) as engine:
                 if stream is None:

@@ -25,7 +25,7 @@ from knoi.arrays.fast import (
     numbers_at_once,
 )
 from knoi.arrays.random import Purpose, View, generator
-from knoi.arrays.sparse import dense, is_sparse
+from knoi.arrays.sparse import column_means, dense, is_sparse
 from knoi.exceptions import InputError
 from knoi.features.base import ArraySpec, FeatureMap, Size, output, require_kernel
 from knoi.kernels import Kernel, StationaryKernel
@@ -104,7 +104,8 @@ class StructuredFourier(FeatureMap):
         rotation = np.empty(0)
         if construction == "hadamard":
             rotation = _signs(generator(seed, Purpose.SIGNS, view), p)
-        centre = np.zeros(d) if is_sparse(sample) else np.mean(sample, axis=0, dtype=np.float64)
+        sparse = is_sparse(sample)
+        centre = column_means(sample) if sparse else np.mean(sample, axis=0, dtype=np.float64)
         return cls(kernel, rank, paired, centre, rotation, first, order, second, scale, phases)
 
     @cached_property

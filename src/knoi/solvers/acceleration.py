@@ -289,8 +289,8 @@ class _Leading:
 
     @classmethod
     def of(cls, features: FeatureMap, r: int, backend: Backend, sample: Array) -> "_Leading":
-        if is_sparse(sample) and features.is_identity and features.rank > WARM_FEATURES:
-            # The first columns of a vocabulary may be rare words: take those that vary most.
+        if features.is_identity and features.rank > WARM_FEATURES:
+            # The first columns may be rare words or border pixels: take those that vary most.
             columns = np.sort(np.argsort(-column_variances(sample), kind="stable")[:r])
             return cls(features, columns, None, r, backend)
         kernel_columns = features.kernel_columns
