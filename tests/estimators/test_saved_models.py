@@ -124,6 +124,7 @@ class TestFilesOfEarlierVersions:
             np.testing.assert_allclose(Zx, expected[f"{name}_x"], rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(Zy, expected[f"{name}_y"], rtol=1e-9, atol=1e-12)
             predicted = model.predict(expected["X"])
+        assert not hasattr(model, "feature_names_y_in_")
         assert predicted.shape == (5, 2)
         assert np.isfinite(predicted).all()
 

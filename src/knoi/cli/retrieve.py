@@ -2,7 +2,6 @@
 
 import csv
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,7 +84,8 @@ def _search(
     """Return the matches of each row, best first, and the rank of its partner if it has one."""
     import numpy as np
 
-    from knoi.data.open import opened_view
+    from knoi.arrays.random import View
+    from knoi.data.open import open_view, opened_view
     from knoi.data.source import CheckedView
     from knoi.metrics.retrieval import partner_ranks, top_matches
 
@@ -95,24 +95,26 @@ def _search(
             path and read_texts("--texts", path, view.n_rows, name)
             for name, view, path in zip("XY", (X, Y), files, strict=True)
         ]
-        name, ours, theirs = ("X", X, Y) if source == "x" else ("Y", Y, X)
-        projections: list[Callable[[Any], Any]] = [fitted.transform, fitted.transform_y]
-        project, project_theirs = projections if source == "x" else projections[::-1]
+        for view, file in zip(View, (X, Y), strict=True):
+            fitted._check_columns(view, file)
+        sides = ("X", X, fitted.projection_.x), ("Y", Y, fitted.projection_.y)
+        (name, ours, own), (other, theirs, their) = sides if source == "x" else sides[::-1]
         if max(rows) >= ours.n_rows:
             raise InputError(
                 f"--rows has {max(rows)}, but {name} has rows 0 to {ours.n_rows - 1}. Give rows in "
                 "that range."
             )
-        queries = project(CheckedView(ours, name).take(np.asarray(rows, dtype=np.int64)))
-        gallery = project_theirs(theirs)
+        wanted = CheckedView(ours, name).take(np.asarray(rows, dtype=np.int64))
+        queries = fitted._project(open_view(wanted, name), name, own)
+        gallery = fitted._project(theirs, other, their)
     indices, values = top_matches(queries, gallery, min(top, len(gallery)), similarity=kind)
     ranks = [None] * len(rows)
     if ours.n_rows == theirs.n_rows:
         ranks = partner_ranks(queries, gallery, rows, similarity=kind).tolist()
-    own, others = texts if source == "x" else texts[::-1]
+    own_texts, others = texts if source == "x" else texts[::-1]
     return [
         {
-            **_row(row, own),
+            **_row(row, own_texts),
             "rank_of_partner": rank,
             "matches": [
                 {**_row(int(i), others), "similarity": float(v)}

@@ -79,11 +79,13 @@ def transform(
 def _open_views(
     fitted: "BaseCCA", x: Path, y: Path | None, view: str, opened: ExitStack
 ) -> list[tuple[str, "ViewSource"]]:
+    from knoi.arrays.random import View
     from knoi.data.open import opened_view
 
     if y is not None:
         pairs = opened.enter_context(open_pairs(x, y, USAGE))
         check_columns(pairs.n_cols, (fitted.n_features_in_, fitted.n_features_y_))
+        fitted._remember_columns(pairs, reset=False)
         return list(zip("XY", pairs.views(), strict=True))
     side = view.upper()
     source = opened.enter_context(opened_view(x, side))
@@ -96,6 +98,7 @@ def _open_views(
         raise InputError(
             f"{x} has {source.n_cols} columns, but {side} was fitted with {wanted[side]}. {hint}"
         )
+    fitted._check_columns(View[side], source)
     return [(side, source)]
 
 
@@ -115,17 +118,17 @@ def _project(
     model: "BaseCCA", view: "ViewSource", side: str, rows: int, count: Callable[[int], None]
 ) -> Pieces:
     """Project view "X" or "Y" piece by piece; errors name the row of the view."""
+    from knoi.data.open import open_view
     from knoi.data.source import CheckedView
     from knoi.estimators.setup import check_domain
 
     projection = model.projection_.x if side == "X" else model.projection_.y
-    project = model.transform if side == "X" else model.transform_y
     checked = CheckedView(view, side)
     for start in range(0, view.n_rows, rows):
         stop = min(start + rows, view.n_rows)
         chunk = checked.read(start, stop)
         check_domain(side, projection.features.kernel, chunk, start)
-        yield start, project(chunk)
+        yield start, model._project(open_view(chunk, side), side, projection)
         count(stop - start)
 
 

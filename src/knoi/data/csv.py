@@ -77,8 +77,10 @@ class _Layout:
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
-        """Names of the chosen columns."""
-        return None if self.names is None else tuple(self.names[j] for j in self.columns)
+        """Names of the chosen columns; None if they have none or only numbers."""
+        if self.names is None or _numbers_columns(self.names):
+            return None
+        return tuple(self.names[j] for j in self.columns)
 
     def cell(self, row: int, column: int) -> str:
         """The position of a value, for a message."""

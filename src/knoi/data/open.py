@@ -83,7 +83,7 @@ def open_view(data: Any, name: str) -> ViewSource:
             f"{name}: Expected array-like (array or non-string sequence), got None. "
             f"CCA needs both views: fit(X, Y). {_ACCEPTED}."
         )
-    if isinstance(data, list | tuple) and data and all(map(_is_table, data)):
+    if isinstance(data, list | tuple) and _are_views(data):
         raise InputTypeError(
             f"{name} is a {type(data).__name__} of {plural(len(data), 'table')}: wanted one view. "
             "The two views are two arguments: fit(X, Y), transform(X, Y)."
@@ -103,8 +103,32 @@ def open_view(data: Any, name: str) -> ViewSource:
     raise InputTypeError(f"{name} is a {type(data).__qualname__}. {_ACCEPTED}.")
 
 
-def _is_table(data: Any) -> bool:
-    return len(getattr(data, "shape", ())) == 2 or isinstance(data, str | os.PathLike)
+def one_column(data: Any) -> Any:
+    """A 1-D array, series or list of numbers as a table of one column; anything else as it is."""
+    if hasattr(data, "to_frame"):
+        return data.to_frame()
+    numbers = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Number)
+    if numbers or (getattr(data, "ndim", 0) == 1 and hasattr(data, "reshape")):
+        return np.reshape(data, (-1, 1)) if numbers else data.reshape(-1, 1)
+    return data
+
+
+def pandas_index(data: Any) -> Any:
+    """The index of a pandas data frame or series, else None."""
+    for base in type(data).__mro__:
+        if base.__module__.partition(".")[0] == "pandas" and base.__name__ in _INDEXED:
+            return data.index
+    return None
+
+
+def _are_views(data: Sequence[Any]) -> bool:
+    """Whether these are tables or paths, some of which may be single columns."""
+
+    def dims(one: Any) -> int:
+        return 2 if isinstance(one, str | os.PathLike) else len(getattr(one, "shape", ()))
+
+    found = [dims(one) for one in data]
+    return 2 in found and 0 not in found
 
 
 @contextmanager
@@ -361,3 +385,4 @@ _CLASSES: dict[tuple[str, str], Callable[[Any, str], RowSource]] = {
     ("zarr", "Array"): stored_array_source,
     ("zarr", "Group"): reject_group,
 }
+_INDEXED = ("DataFrame", "Series")

@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from knoi.arrays.backend import Array, Backend, DType, compute_dtype
 from knoi.arrays.random import HOLD_OUT, Purpose, generator
 from knoi.checks import is_integer
-from knoi.data.open import opened_view
+from knoi.data.open import one_column, opened_view, pandas_index
 from knoi.data.source import (
     CheckedView,
     RowRuns,
@@ -321,6 +322,19 @@ class PairSource:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_same_index(X: Any, Y: Any) -> None:
+    """Raise if both views are pandas objects with different indices."""
+    x, y = pandas_index(X), pandas_index(Y)
+    if x is None or y is None or x.equals(y):
+        return
+    row = bisect_left(range(len(x)), True, key=lambda k: not x[: k + 1].equals(y[: k + 1]))
+    raise InputError(
+        f"X and Y have different indices: row {row} is {x[row]} in X but {y[row]} in Y. Rows are "
+        "paired by position. Align them with Y = Y.loc[X.index], or, if row i of X belongs to row "
+        "i of Y, drop the indices: X.reset_index(drop=True), Y.reset_index(drop=True)."
+    )
 
 
 def _checked_weights(values: Any, n_rows: int) -> NDArray[np.float64]:

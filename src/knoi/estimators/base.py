@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._set_output import _get_container_adapter
+from sklearn.utils.validation import check_is_fitted
 
 from knoi.arrays.backend import (
     Array,
@@ -23,8 +24,9 @@ from knoi.arrays.backend import (
     pick_backend,
     projecting_backend,
 )
+from knoi.arrays.random import View
 from knoi.checks import count
-from knoi.data.open import opened_view
+from knoi.data.open import one_column, opened_view
 from knoi.data.pairs import PairSource
 from knoi.data.source import CheckedView, ViewSource
 from knoi.engine import Engine, Threads, budget_or_default, even_slices, rows_that_fit, worker_count
@@ -42,6 +44,8 @@ from knoi.solvers.exact import HeldOutScore
 
 logger = logging.getLogger("knoi")
 
+# The attributes for the number of columns and their names, of X and of Y.
+COLUMNS = (("n_features_in_", "feature_names_in_"), ("n_features_y_", "feature_names_y_in_"))
 # Parameters and columns of the history in model files of earlier versions.
 RENAMED = {"fall": "lr_decay", "undone": "rolled_back"}
 
@@ -96,7 +100,7 @@ class BaseCCA(
     ) -> Self:
         with PairSource.open(X, Y) as opened, unchanged_on_failure(self):
             pairs = opened.weighted(sample_weight)
-            self._remember_columns(X, pairs)
+            self._remember_columns(pairs)
             self._check_size(pairs)
             backend = self._backend(pairs.dtype)
             pairs.settle(backend, self._host_budget())
@@ -123,23 +127,22 @@ class BaseCCA(
         """
         check_is_fitted(self)
         with opened_view(X, "X") as x:
-            self._check_columns(X, x.n_cols, reset=False)
+            self._check_columns(View.X, x)
             Zx = self._project(x, "X", self.projection_.x)
-        return Zx if Y is None else (Zx, self.transform_y(Y))
+        return Zx if Y is None else (Zx, self.transform_y(Y))  # scikit-learn makes Zx a frame
 
-    def transform_y(self, Y: Any) -> NDArray[Any]:
+    def transform_y(self, Y: Any) -> Any:
         """Project the second view alone, to (n_samples, n_components)."""
         check_is_fitted(self)
-        with opened_view(Y, "Y") as y:
-            self._check_n_cols("Y", y.n_cols, self.n_features_y_)
-            return self._project(y, "Y", self.projection_.y)
+        with opened_view(one_column(Y), "Y") as y:
+            self._check_columns(View.Y, y)
+            Zy = self._project(y, "Y", self.projection_.y)
+        return self._framed(Zy, Y, self._variate_names(View.Y))
 
-    def fit_transform(
-        self, X: Any, Y: Any = None, **fit_params: Any
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def fit_transform(self, X: Any, Y: Any = None, **fit_params: Any) -> tuple[Any, Any]:
         """Fit, then project both views: the pair (Zx, Zy)."""
         fitted = self.fit(X, Y, **fit_params)
-        projected: tuple[NDArray[Any], NDArray[Any]] = fitted.transform(X, Y)
+        projected: tuple[Any, Any] = fitted.transform(X, Y)
         return projected
 
     def permutation_test(
@@ -154,7 +157,7 @@ class BaseCCA(
         Zx, Zy = self._transform_pairs(X, Y)
         return permutation_test(Zx, Zy, n_permutations, random_state)
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
         """Total correlation: the sum over components of corr(Zx, Zy) on these pairs.
 
         Use held-out pairs: on training pairs the score is optimistic. `sample_weight` (n_samples,)
@@ -162,7 +165,7 @@ class BaseCCA(
         """
         check_is_fitted(self)
         with PairSource.open(X, Y) as opened:
-            self._remember_columns(X, opened, reset=False)
+            self._remember_columns(opened, reset=False)
             pairs = opened.weighted(sample_weight)
             Zx, Zy = self._project_pairs(pairs)
         if pairs.weights is None:
@@ -177,7 +180,7 @@ class BaseCCA(
             structure = self.structure_
             state["structure"] = None if structure is None else structure.state_dict()
         plain, tensors = flatten_state(state)
-        names = getattr(self, "feature_names_in_", None)
+        names = [getattr(self, name, None) for _, name in COLUMNS]
         header = {
             "class": type(self).__name__,
             "params": {
@@ -186,7 +189,8 @@ class BaseCCA(
                 if name != "callbacks"  # code is never saved
             },
             "projection": plain,
-            "feature_names": None if names is None else [str(name) for name in names],
+            "feature_names": None if names[0] is None else names[0].tolist(),
+            "feature_names_y": None if names[1] is None else names[1].tolist(),
             # Models loaded from files of earlier versions may lack some.
             "facts": {name: getattr(self, name) for name in self._facts if hasattr(self, name)},
         }
@@ -229,8 +233,9 @@ class BaseCCA(
         estimator._leave_missing_device()
         estimator.n_features_in_ = estimator.projection_.x.features.n_cols
         estimator.n_features_y_ = estimator.projection_.y.features.n_cols
-        if header["feature_names"] is not None:
-            estimator.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+        for (_, name), key in zip(COLUMNS, ("feature_names", "feature_names_y"), strict=True):
+            if header.get(key) is not None:  # files of earlier versions have no names of Y
+                setattr(estimator, name, np.array(header[key], dtype=object))
         return estimator
 
     def _leave_missing_device(self) -> None:
@@ -258,26 +263,63 @@ class BaseCCA(
                 f"{pairs.n_rows - 1}."
             )
 
-    def _remember_columns(self, X: Any, pairs: PairSource, *, reset: bool = True) -> None:
-        self._check_columns(X, pairs.n_cols[0], reset=reset)
+    def _remember_columns(self, pairs: PairSource, *, reset: bool = True) -> None:
+        for view, source in zip(View, pairs.views(), strict=True):
+            self._check_columns(view, source, reset=reset)
+
+    def _check_columns(self, view: View, source: ViewSource, *, reset: bool = False) -> None:
+        """Set or check number and names of the columns of a view, as scikit-learn does those of X.
+
+        Its messages, too: its estimator checks look for them.
+        """
+        number, names = COLUMNS[view]
+        known = source.column_names
+        given = None if known is None else np.array(known, dtype=object)
         if reset:
-            self.n_features_y_ = pairs.n_cols[1]
-        self._check_n_cols("Y", pairs.n_cols[1], self.n_features_y_)
-
-    def _check_columns(self, X: Any, n_cols: int, *, reset: bool) -> None:
-        """Set or check `n_features_in_` and `feature_names_in_` as scikit-learn does."""
-        if not reset:
-            self._check_n_cols("X", n_cols, self.n_features_in_)
-        # scikit-learn reads names from data frames; otherwise it needs only the number of columns.
-        described = X if hasattr(X, "columns") else np.empty((0, n_cols))
-        validate_data(self, described, reset=reset, skip_check_array=True)
-
-    def _check_n_cols(self, view: str, n_cols: int, expected: int) -> None:
-        if n_cols != expected:
+            setattr(self, number, source.n_cols)
+            self.__dict__.pop(names, None)
+            if given is not None:
+                setattr(self, names, given)
+            return
+        fitted, model = getattr(self, names, None), type(self).__name__
+        if given is not None and fitted is not None:
+            check_names(view.name, given, fitted)
+        if source.n_cols != getattr(self, number):
             raise InputError(
-                f"{view} has {n_cols} features, but {type(self).__name__} is expecting {expected} "
-                "features as input. Pass the columns used in fit."
+                f"{view.name} has {source.n_cols} features, but {model} is expecting "
+                f"{getattr(self, number)} features as input. Pass the columns used in fit."
             )
+        if given is None and fitted is not None:
+            warnings.warn(
+                f"{view.name} does not have valid feature names, but {model} was fitted with "
+                "feature names",
+                UserWarning,
+                stacklevel=4,
+            )
+        if given is not None and fitted is None:
+            warnings.warn(
+                f"{view.name} has feature names, but {model} was fitted without feature names",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _column_names(self, view: View) -> list[str]:
+        """Names of the columns of a view: those seen in fit, or x0, x1, ... and y0, y1, ..."""
+        number, names = COLUMNS[view]
+        known = getattr(self, names, None)
+        if known is not None:
+            return list(known)
+        return [f"{view.name.lower()}{j}" for j in range(getattr(self, number))]
+
+    def _variate_names(self, view: View) -> list[str]:
+        """Names of the variates: scikit-learn's for X; for Y others, as both may be in a table."""
+        prefix = type(self).__name__.lower() + ("" if view == View.X else "_y")
+        return [f"{prefix}{i}" for i in range(self._n_features_out)]
+
+    def _framed(self, values: NDArray[Any], like: Any, columns: list[str]) -> Any:
+        """A table of results as `set_output` asks for, with the index of `like` if that has one."""
+        adapter = _get_container_adapter("transform", self)
+        return values if adapter is None else adapter.create_container(values, like, columns)
 
     def _keep(self, projection: Projection) -> None:
         """Set the fitted attributes."""
@@ -368,7 +410,7 @@ class BaseCCA(
     def _transform_pairs(self, X: Any, Y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Project both views of paired rows; each view is opened once."""
         with PairSource.open(X, Y) as pairs:
-            self._remember_columns(X, pairs, reset=False)
+            self._remember_columns(pairs, reset=False)
             return self._project_pairs(pairs)
 
     def _project_pairs(self, pairs: PairSource) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -425,6 +467,23 @@ class BaseCCA(
         tags.target_tags.single_output = False  # Y is a table, and so is what `predict` returns
         tags.target_tags.two_d_labels = True
         return tags
+
+
+def check_names(view: str, given: NDArray[Any], fitted: NDArray[Any]) -> None:
+    """Raise unless columns have the names seen in fit, in the same order."""
+    if np.array_equal(given, fitted):
+        return
+    lines = [f"{view}: The feature names should match those that were passed during fit."]
+    unseen, missing = sorted({*given} - {*fitted}), sorted({*fitted} - {*given})
+    for names, which in (
+        (unseen, "Feature names unseen at fit time:"),
+        (missing, "Feature names seen at fit time, yet now missing:"),
+    ):
+        if names:
+            lines += [which, *(f"- {name}" for name in names[:5]), *(["- ..."] * (len(names) > 5))]
+    if not unseen and not missing:
+        lines.append("Feature names must be in the same order as they were in fit.")
+    raise InputError("\n".join([*lines, "Pass the columns used in fit, in their order."]))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from knoi.arrays.backend import Array, Backend, numpy_backend
 from knoi.arrays.random import Purpose, View, derived_seed, seed_from
 from knoi.arrays.sparse import nested_bytes, stack
-from knoi.checks import at_least_zero_or_auto, count, flag, one_per_view
+from knoi.checks import at_least_zero_or_auto, count, flag, one_of, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
@@ -93,7 +93,7 @@ class ClosedFormCCA(BaseCCA):
         with PairSource.open(X, Y) as opened, unchanged_on_failure(self):
             pairs = opened.weighted(sample_weight)
             earlier: _Stream | None = getattr(self, "_partial", None)
-            self._remember_columns(X, pairs, reset=earlier is None)
+            self._remember_columns(pairs, reset=earlier is None)
             backend = self._backend(pairs.dtype)
             pairs.settle(backend, self._host_budget())
             held = 0
@@ -669,6 +669,7 @@ class NystromCCA(ClosedFormCCA):
         self.device = device
 
     def _fit_maps(self, pairs: PairSource) -> Maps:
+        one_of("landmarks", self.landmarks, get_args(Selection))
         rank = min(rank_for(self.rank, self.n_components), pairs.n_rows)
         seed = seed_from(self.random_state)
         space = self._kernel_space(pairs, seed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from knoi import checks
 from knoi.arrays.backend import Array, Backend, operations_per_second
@@ -315,6 +315,7 @@ class KNOI(StochasticCCA):
         self.device = device
 
     def _settings(self) -> dict[str, Any]:
+        checks.one_of("landmarks", self.landmarks, get_args(Selection))
         optional: dict[str, Callable[[str, Any], Any]] = {
             "learning_rate": checks.positive,
             "lr_decay": partial(checks.positive, infinite=True),

@@ -201,7 +201,7 @@ class PlotMixin:
                 f"components={components!r}: wanted a whole number from 0 to {L - 1}, or several."
             )
         with PairSource.open(X, Y) as pairs:
-            self._remember_columns(X, pairs, reset=False)
+            self._remember_columns(pairs, reset=False)
             colours = None if labels is None else np.asarray(labels)
             if colours is not None and colours.shape != (pairs.n_rows,):
                 raise InputError(
@@ -262,7 +262,7 @@ class PlotMixin:
                 axes.set_axis_off()
                 axes.figure.colorbar(drawn, ax=axes)
                 continue
-            names = getattr(self, "feature_names_in_", None) if view == "X" else None
+            names = getattr(self, f"feature_names_{'' if view == 'X' else 'y_'}in_", None)
             top = np.argsort(-values, kind="stable")[:n_columns][::-1]
             axes.barh([f"column {j}" if names is None else str(names[j]) for j in top], values[top])
         return panels

@@ -109,11 +109,14 @@ class StructureMixin:
     n_jobs: int | None
     device: str | None
     transform: Callable[..., Any]
-    transform_y: Callable[[Any], NDArray[Any]]
+    transform_y: Callable[[Any], Any]
     _rows_that_fit: Callable[..., int]
     _remember_columns: Callable[..., None]
+    _column_names: Callable[[View], list[str]]
+    _variate_names: Callable[[View], list[str]]
+    _framed: Callable[[NDArray[Any], Any, list[str]], Any]
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict the second view from the first, by least squares on its variates.
 
         Y_hat = mean(Y) + (Zx - mean(Zx)) B, the best linear prediction of Y from the output of
@@ -124,12 +127,17 @@ class StructureMixin:
         Returns
         -------
         Y_hat : ndarray (n_samples, n_features_y_), in the precision of X
+            A data frame if `set_output` asks for one, with the column names of Y.
         """
-        return self._structure(View.Y).regress(View.Y, np.asarray(self.transform(X)), View.X)
+        structure = self._structure(View.Y)
+        Y_hat = structure.regress(View.Y, np.asarray(self.transform(X)), View.X)
+        return self._framed(Y_hat, X, self._column_names(View.Y))
 
-    def predict_x(self, Y: Any) -> NDArray[Any]:
+    def predict_x(self, Y: Any) -> Any:
         """Predict the first view from the second, as `predict` does the second from the first."""
-        return self._structure(View.X).regress(View.X, self.transform_y(Y), View.Y)
+        structure = self._structure(View.X)
+        X_hat = structure.regress(View.X, np.asarray(self.transform_y(Y)), View.Y)
+        return self._framed(X_hat, Y, self._column_names(View.X))
 
     def inverse_transform(self, Zx: Any, Zy: Any = None) -> Any:
         """Reconstruct X, or both views, from their own variates, by least squares.
@@ -142,33 +150,47 @@ class StructureMixin:
         -------
         X_hat : ndarray (n_samples, n_features_in_), or the pair (X_hat, Y_hat) if Zy is given
         """
-        structure = self._structure(View.X)
-        X_hat = structure.regress(View.X, self._checked_variates(Zx, "Zx"), View.X)
-        if Zy is None:
-            return X_hat
-        return X_hat, self._structure(View.Y).regress(
-            View.Y, self._checked_variates(Zy, "Zy"), View.Y
-        )
+        found = []
+        for view, Z in zip(View, (Zx, Zy), strict=True):
+            if view == View.X or Z is not None:
+                checked = self._checked_variates(Z, f"Z{view.name.lower()}")
+                columns = self._structure(view).regress(view, checked, view)
+                found.append(self._framed(columns, Z, self._column_names(view)))
+        return found[0] if Zy is None else tuple(found)
 
     @property
-    def x_loadings_(self) -> NDArray[Any]:
-        """Correlations of the columns of X with the variates of X on training rows, (dx, L)."""
-        return self._structure(View.X).loadings(View.X, View.X)
+    def x_loadings_(self) -> Any:
+        """Correlations of the columns of X with the variates of X on training rows, (dx, L).
+
+        An array, or a data frame with the names of columns and variates if `set_output` asks for
+        one; polars, which has no index, has the names in the first column, "column".
+        """
+        return self._loadings(View.X, View.X)
 
     @property
-    def y_loadings_(self) -> NDArray[Any]:
+    def y_loadings_(self) -> Any:
         """Correlations of the columns of Y with the variates of Y on training rows, (dy, L)."""
-        return self._structure(View.Y).loadings(View.Y, View.Y)
+        return self._loadings(View.Y, View.Y)
 
     @property
-    def x_cross_loadings_(self) -> NDArray[Any]:
+    def x_cross_loadings_(self) -> Any:
         """Correlations of the columns of X with the variates of Y on training rows, (dx, L)."""
-        return self._structure(View.X).loadings(View.X, View.Y)
+        return self._loadings(View.X, View.Y)
 
     @property
-    def y_cross_loadings_(self) -> NDArray[Any]:
+    def y_cross_loadings_(self) -> Any:
         """Correlations of the columns of Y with the variates of X on training rows, (dy, L)."""
-        return self._structure(View.Y).loadings(View.Y, View.X)
+        return self._loadings(View.Y, View.X)
+
+    def _loadings(self, view: View, given: View) -> Any:
+        values = self._structure(view).loadings(view, given)
+        made = self._framed(values, None, self._variate_names(given))
+        if hasattr(made, "insert_column"):  # polars
+            names = type(made)({"column": self._column_names(view)})
+            return made.insert_column(0, names["column"])
+        if made is not values:
+            made.index = self._column_names(view)
+        return made
 
     @property
     def width_(self) -> tuple[float | None, float | None]:
@@ -225,7 +247,7 @@ class StructureMixin:
         """
         check_is_fitted(self)
         with PairSource.open(X, Y) as pairs, Threads(worker_count(self.n_jobs)) as engine:
-            self._remember_columns(X, pairs, reset=False)
+            self._remember_columns(pairs, reset=False)
             self._check_has_columns(*View)
             structure = self._structure_on(pairs, engine)
         return structure.redundancy(View.X, View.Y), structure.redundancy(View.Y, View.X)

@@ -17,7 +17,7 @@ from knoi import __version__
 from knoi.arrays.backend import peak_memory
 from knoi.arrays.random import View, seed_from
 from knoi.data.pairs import PairSource
-from knoi.estimators.base import BaseCCA
+from knoi.estimators.base import COLUMNS, BaseCCA
 from knoi.estimators.plotting import describe_model, round_numbers
 from knoi.estimators.structure import in_sample_warning
 from knoi.exceptions import InputError, InputTypeError, NotKeptError
@@ -177,8 +177,10 @@ def _gather(
             for view, shape in zip(View, shapes, strict=True)
         ]
         warning = in_sample_warning(model.projection_, train, model._reg_used())
-        known = [view.column_names for view in train.views()]
-    known[0] = getattr(model, "feature_names_in_", known[0])
+        known = [
+            getattr(model, name, view.column_names)
+            for (_, name), view in zip(COLUMNS, train.views(), strict=True)
+        ]
     names = [own if given is None else given for given, own in zip(names, known, strict=True)]
     n_components = len(model.correlations_)
     return {
@@ -237,7 +239,7 @@ def _loadings(
     model: BaseCCA, view: View, shape: Shape | None, names: Sequence[str] | None
 ) -> dict[str, Any]:
     try:
-        loadings = model.x_loadings_ if view == View.X else model.y_loadings_
+        loadings = model._structure(view).loadings(view, view)
     except NotKeptError as error:
         reason = f"{view.name} is not shown. {error}"
         return {"view": view.name, "kind": "missing", "reason": reason}

@@ -79,8 +79,8 @@ def project_rows(model: BaseCCA, pairs: PairSource, seed: int) -> ProjectedRows:
     if pairs.n_rows > MEASURED_ROWS:
         sample = pairs.split(MEASURED_ROWS, derived_seed(seed, Purpose.REPORT_ROWS))[1]
     with warnings.catch_warnings():
-        # Views do not carry the column names of the data frame they were made from.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        # The report may be given arrays for a model of data frames.
+        warnings.filterwarnings("ignore", message=". does not have valid feature names")
         Zx, Zy = model.transform(*sample.views())
     Zx, Zy = (np.asarray(Z, dtype=np.float64) for Z in (Zx, Zy))
     return ProjectedRows(sample.row_numbers(), Zx, Zy, pairs.n_rows)
