@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knoi
@@ -59,6 +60,37 @@ def test_every_method_fits(run, method):
     assert done.code == 0
     assert type(knoi.load("m.knoi")).__name__ == name
     assert f"Fitting {name}: 2 components of 400 pairs, 6 + 4 columns" in done.err
+
+
+@pytest.mark.parametrize(("method", "warned"), [("knoi", True), ("linear", False)])
+def test_more_components_than_columns(run, method, warned):
+    done = run(f"{FIT} --method {method} -k {5 if warned else 4} --held-out 0")
+    assert done.code == 0
+    assert ("These are more components than columns: linear CCA has 4" in done.err) == warned
+
+
+def test_columns_in_another_order_are_refused(run):
+    for view in "XY":
+        pd.DataFrame(np.load(f"{view}.npy")).add_prefix("c").to_csv(f"{view}.csv", index=False)
+    assert run(f"fit X.csv Y.csv -o m.knoi {LINEAR}").code == 0
+    pd.read_csv("Y.csv").iloc[:, ::-1].to_csv("swapped.csv", index=False)
+    for command in (
+        "score m.knoi X.csv swapped.csv",
+        "transform m.knoi X.csv swapped.csv -o Z.npz",
+        "transform m.knoi swapped.csv --view y -o Z.npy",
+        "retrieve m.knoi X.csv swapped.csv --rows 0",
+    ):
+        done = run(command)
+        assert done.code == 1
+        assert "Y: The feature names should match those that were passed during fit." in done.err
+        assert "Feature names must be in the same order" in done.err
+        assert not os.path.exists("Z.npz")
+    for command in (
+        "transform m.knoi X.csv Y.csv -o Z.npz",
+        "retrieve m.knoi X.csv Y.csv --rows 0",
+    ):
+        done = run(command)
+        assert (done.code, "warning" in done.err) == (0, False)
 
 
 class TestOutput:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from knoi import LinearCCA
-from knoi.data.open import open_view
+from knoi.data.open import open_view, opened_view
 from knoi.exceptions import (
     InputError,
     InputTypeError,
@@ -298,6 +298,8 @@ def test_numbers_of_columns_are_a_header(file):
     path = file(pd.DataFrame(TABLE).to_csv(index=False))
     with pytest.warns(UserWarning, match="its first line, 0, 1, 2, ..., is taken for the names"):
         np.testing.assert_array_equal(read_all(path), TABLE)
+    with pytest.warns(UserWarning, match="its first line"), opened_view(path, "X") as source:
+        assert source.column_names is None  # as those of the frame
     np.testing.assert_array_equal(read_all(file("0,1\n2,3\n")), [[0, 1], [2, 3]])
 
 

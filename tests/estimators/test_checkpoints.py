@@ -305,12 +305,12 @@ class TestInOneProcess:
     def test_a_bad_row_late_in_a_file(self, tmp_path):
         X, Y = related_views(60_000, dtype=np.float32)
         files = tmp_path / "x.npy", tmp_path / "y.npy"
-        np.save(files[0], with_value(X, 41_000, 2, np.nan))
+        np.save(files[0], with_value(X, 41_003, 2, np.nan))
         np.save(files[1], Y)
         # Memory for a part of the rows at a time; no step is saved before the error.
         params = {"epochs": 1, "batch_size": 300, "memory_budget": "1MB", "tol": None}
         saved = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 1e6}
-        with pytest.raises(NonFiniteError, match=r"^X has NaN at row 41000, column 2: ") as raised:
+        with pytest.raises(NonFiniteError, match=r"^X has NaN at row 41003, column 2: ") as raised:
             small_knoi(**params, **saved).fit(*files)
         assert f"saved in {tmp_path / 'run'}. " in raised.value.__notes__[0]
         np.save(files[0], X)

@@ -58,12 +58,15 @@ class TestData:
         X, Y = two_views
         model = small(estimator, n_components=1).fit(X, Y)
         missing = r"^Y: Expected array-like .* got None. CCA needs both views: fit\(X, Y\)\."
-        for call in (model.fit, model.fit_transform):
+        for call in (model.fit, model.fit_transform, model.score):
             with pytest.raises(InputTypeError, match=missing):
                 call(X)
-        of_tables = r"^X is a list of 2 tables: .* two arguments: fit\(X, Y\), transform\(X, Y\)"
-        for call in (model.fit, model.transform):
-            for views in ([X, Y], [pd.DataFrame(X), pd.DataFrame(Y)], ["X.npy", "Y.npy"]):
+        of_tables = (
+            r"^X is a (list|tuple) of 2 tables: .* two arguments: fit\(X, Y\), transform\(X, Y\)"
+        )
+        for call in (model.fit, model.transform, model.score):
+            frames = [pd.DataFrame(X), pd.DataFrame(Y)]
+            for views in ([X, Y], frames, ["X.npy", "Y.npy"], (X, Y[:, 0]), [X, frames[1][0]]):
                 with pytest.raises(InputTypeError, match=of_tables):
                     call(views)
 

@@ -114,8 +114,8 @@ def well_conditioned(estimator):
     return small(estimator, reg=1e-2, **few)
 
 
+@pytest.mark.filterwarnings("ignore:Y does not have valid feature names")  # in the Parquet file
 class TestInputTypes:
-    """All rows are landmarks: which rows are sampled may depend on the input type."""
 
     def assert_same(self, fitted, A, B, tolerance=1e-8):
         estimator, expected, X, Y = fitted
