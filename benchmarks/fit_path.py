@@ -103,6 +103,7 @@ def paths(**parameters: Any) -> dict[str, Calls]:
             rank=200,
             epochs=2,
             metric=None,
+            scale=None,
             width="median",
             memory_budget="1GiB",
             random_state=0,

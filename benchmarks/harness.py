@@ -19,7 +19,7 @@ from knoi.exceptions import SourceFormatError
 from knoi.fileio import atomic_write_text
 
 # Kernels on the columns as they are, with the median width, for fits that are compared with others.
-AS_PUBLISHED = {"metric": None, "width": "median"}
+AS_PUBLISHED = {"metric": None, "scale": None, "width": "median"}
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("KNOI_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")  # those of them that are installed

@@ -168,7 +168,7 @@ def test_fits_are_equal(name, gpu):
 def test_kernels_that_overflow_are_refused(estimator, message, gpu):
     X, Y = (1e6 * view for view in related_views(300, dtype=np.float32))
     own = {"solver": "stochastic"} if estimator is KNOI else {}
-    own |= {"rank": 20, "metric": None, "device": "cuda", "n_jobs": 1}
+    own |= {"rank": 20, "metric": None, "scale": None, "device": "cuda", "n_jobs": 1}
     model = made(estimator, kernel=Polynomial(1.0, degree=4), **own)
     with pytest.raises(InputError, match=message):
         model.fit(X, Y)

@@ -110,7 +110,7 @@ class TestInfo:
     def test_the_screen_shows_what_the_file_holds(self, run, monkeypatch):
         monkeypatch.setenv("COLUMNS", "200")
         model = knoi.NystromCCA(
-            n_components=3, rank=50, width=(2.0, "median"), metric=None, random_state=7
+            n_components=3, rank=50, width=(2.0, "median"), metric=None, scale=None, random_state=7
         )
         model.fit(np.load("X.npy"), np.load("Y.npy")).save("m.knoi")
         done = run("info m.knoi")

@@ -15,7 +15,7 @@ each_family = pytest.mark.parametrize("estimator", [NystromCCA, KernelCCA, KNOI]
 closed_forms = pytest.mark.parametrize("estimator", [LinearCCA, FourierCCA, NystromCCA])
 
 # The columns and the median width, as published, where a test is not about them.
-AS_PUBLISHED = {"metric": None, "width": "median"}
+AS_PUBLISHED = {"metric": None, "scale": None, "width": "median"}
 SOLVERS = {
     "columns": {},
     "low_rank": {"approximation": "fourier"},

@@ -27,7 +27,9 @@ class TestMethodsAgree:
     def test_kernel_cca_is_the_papers_eigenproblem(self, two_views, reg, device):
         X, Y = two_views
         kernels = RBF(3.0), Laplacian(8.0)
-        model = KernelCCA(4, kernel=kernels, reg=reg, device=device, metric=None).fit(X, Y)
+        model = KernelCCA(4, kernel=kernels, reg=reg, device=device, metric=None, scale=None).fit(
+            X, Y
+        )
         Ks = kernels[0](X, X), kernels[1](Y, Y)
         H = np.eye(200) - 1 / 200
         r = [

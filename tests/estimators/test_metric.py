@@ -49,7 +49,7 @@ def fitted(estimator, views, **params):
 
 @each
 def test_gains_where_few_columns_matter(estimator, views, test_views):
-    plain = fitted(estimator, views, metric=None, width="median")
+    plain = fitted(estimator, views, metric=None, scale=None, width="median")
     assert plain.x_metric_ is None
     learned = fitted(estimator, views)
     assert learned.score(*test_views) > plain.score(*test_views) + 0.3
@@ -67,7 +67,7 @@ def test_weights_of_sparse_columns(estimator, views, test_views):
     def sparse(pair):
         return [scipy.sparse.csr_array(np.where(np.abs(view) < 0.3, 0, view)) for view in pair]
 
-    plain = fitted(estimator, sparse(views), metric=None, width="median")
+    plain = fitted(estimator, sparse(views), metric=None, scale=None, width="median")
     learned = fitted(estimator, sparse(views), metric="diagonal")
     assert learned.x_metric_.shape == (20,)
     assert learned.score(*sparse(test_views)) > plain.score(*sparse(test_views)) + 0.2
@@ -135,7 +135,7 @@ def test_noise_gets_no_metric(n, seed):
 
 @pytest.mark.parametrize("kernel", ["matern", "laplacian", "polynomial", "arccosine"])
 def test_other_kernels(kernel, views, test_views):
-    plain = fitted(NystromCCA, views, kernel=kernel, metric=None, width="median")
+    plain = fitted(NystromCCA, views, kernel=kernel, metric=None, scale=None, width="median")
     learned = fitted(NystromCCA, views, kernel=kernel)
     assert learned.score(*test_views) > plain.score(*test_views) + 0.02
 
@@ -154,8 +154,8 @@ def test_kernels_without_a_gradient_are_left_as_they_are(views):
 
 
 def test_the_width_is_chosen_in_the_same_rounds(views):
-    model = fitted(NystromCCA, views, metric=None, width="auto")
-    median = fitted(NystromCCA, views, metric=None, width="median")
+    model = fitted(NystromCCA, views, metric=None, scale=None, width="auto")
+    median = fitted(NystromCCA, views, metric=None, scale=None, width="median")
     factor = model.projection_.x.features.kernel.width / median.projection_.x.features.kernel.width
     assert any(factor == pytest.approx(one) for one in (0.35, 0.5, 0.7, 1.0, 1.4))
     given = fitted(NystromCCA, views, width=(3.0, "auto"))

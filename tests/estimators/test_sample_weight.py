@@ -24,7 +24,7 @@ from tests.estimators.models import (
 
 takes_weights = pytest.mark.parametrize("estimator", [LinearCCA, FourierCCA, NystromCCA, KernelCCA])
 # What depends on the number of rows or on their order is given.
-FIXED = {"rank": 400, "width": 2.0, "metric": None, "reg": 1e-3, "random_state": 0}
+FIXED = {"rank": 400, "width": 2.0, "metric": None, "scale": None, "reg": 1e-3, "random_state": 0}
 
 
 def model_of(estimator, **params):

@@ -103,7 +103,7 @@ def test_scikit_learn_checks(estimator):
 @pytest.mark.filterwarnings("ignore::knoi.exceptions.InSampleWarning")
 def test_a_weight_is_the_row_so_many_times_where_nothing_is_chosen_by_rows():
     adapted = globals()["FourierCCA"]
-    model = adapted(1, rank=50, width=1.0, metric=None, paired=True, random_state=0)
+    model = adapted(1, rank=50, width=1.0, metric=None, scale=None, paired=True, random_state=0)
     for check in WEIGHT_CHECKS:
         check("FourierCCA", model)
 

@@ -23,7 +23,7 @@ from tests.estimators.models import (
 )
 
 WIDTH = 2.0
-NAMED = {"width": WIDTH, "metric": None}
+NAMED = {"width": WIDTH, "metric": None, "scale": None}
 
 
 def gaussian(A, B):
@@ -49,10 +49,12 @@ class TestFunctions:
 
     def test_each_view_has_its_own(self):
         X, Y = related_views(300)
-        expected = small(NystromCCA, width=(WIDTH, "median"), metric=None).fit(X, Y)
+        expected = small(NystromCCA, width=(WIDTH, "median"), metric=None, scale=None).fit(X, Y)
         # One width is for the views whose kernel has one.
         for width in (("auto", "median"), "median"):
-            model = supplied(NystromCCA, (gaussian, "rbf"), width=width, metric=None).fit(X, Y)
+            model = supplied(
+                NystromCCA, (gaussian, "rbf"), width=width, metric=None, scale=None
+            ).fit(X, Y)
             assert_same_model(model, expected, X, Y, 1e-6)
         learned = supplied(NystromCCA, (gaussian, "rbf"), rank=100).fit(X, Y)
         assert learned.x_metric_ is None
@@ -77,7 +79,9 @@ class TestFunctions:
     def test_grid_search_tries_it(self):
         X, Y = related_views(200)
         grid = {"kernel": [gaussian, "linear"], "reg": [1e-3, 1e-1]}
-        search = GridSearchCV(NystromCCA(2, rank=50, metric=None, random_state=0), grid, cv=2)
+        search = GridSearchCV(
+            NystromCCA(2, rank=50, metric=None, scale=None, random_state=0), grid, cv=2
+        )
         search.fit(X, Y)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
@@ -167,7 +171,7 @@ class TestPrecomputed:
     def test_one_view(self):
         X, Y = related_views(150)
         Kx, Ky = matrices(X, Y)
-        expected = KernelCCA(2, width=(WIDTH, "median"), metric=None).fit(X, Y)
+        expected = KernelCCA(2, width=(WIDTH, "median"), metric=None, scale=None).fit(X, Y)
         for metric, width in (("auto", "auto"), (None, ("auto", "1x"))):
             model = precomputed(("precomputed", "rbf"), metric=metric, width=width).fit(Kx, Y)
             np.testing.assert_allclose(model.correlations_, expected.correlations_, atol=1e-8)
@@ -206,7 +210,7 @@ class TestPrecomputed:
     def test_cross_validation_cuts_both_axes_of_x(self):
         X, Y = related_views(120)
         Kx, Ky = matrices(X, Y)
-        given = precomputed(("precomputed", "rbf"), width=("auto", WIDTH), metric=None)
+        given = precomputed(("precomputed", "rbf"), width=("auto", WIDTH), metric=None, scale=None)
         named = KernelCCA(2, **NAMED)
         assert get_tags(given).input_tags.pairwise
         assert not get_tags(named).input_tags.pairwise

@@ -143,7 +143,7 @@ class TestLearn:
         for learn in (False, True):
             kernel = several_widths("rbf", (0.002, 1.0), weights=(20, 1), learn=learn)
             model = KernelCCA(
-                2, kernel=kernel, reg=1e-4, metric=None, width="median", random_state=0
+                2, kernel=kernel, reg=1e-4, metric=None, scale=None, width="median", random_state=0
             ).fit(X[:300], Y[:300])
             scores[learn] = model.score(X[300:], Y[300:])
         assert 2 - scores[True] < 0.5 * (2 - scores[False])

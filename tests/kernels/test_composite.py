@@ -227,7 +227,7 @@ class TestWidths:
 def test_kernel_cca_chooses_widths_and_saves_them(two_views, tmp_path):
     X, Y = two_views
     kernel = several_widths("rbf") + 0.1 * Laplacian(5.0)
-    model = KernelCCA(2, kernel=kernel, reg=1e-3, metric=None, width="median").fit(X, Y)
+    model = KernelCCA(2, kernel=kernel, reg=1e-3, metric=None, scale=None, width="median").fit(X, Y)
     expected = several_widths(RBF(RBF().default_width(X))) + 0.1 * Laplacian(5.0)
     assert model.projection_.x.features.kernel == expected
     model.save(tmp_path / "model.knoi")

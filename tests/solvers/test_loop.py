@@ -191,7 +191,7 @@ def test_a_learning_rate_that_is_too_large_is_cut_without_collapse(precondition,
         # Decaying steps would soon be short enough.
         given = {"precondition": precondition, "learning_rate": learning_rate, "lr_decay": np.inf}
         given |= {"rank": 400, "batch_size": BATCH, "epochs": 10, "random_state": 0, "n_jobs": 1}
-        given |= {"metric": None, "width": "median"}
+        given |= {"metric": None, "scale": None, "width": "median"}
         return KNOI(L, **given).fit(X[:1600], Y[:1600])
 
     usual, hasty = fit(None), fit(50.0)

@@ -78,6 +78,7 @@ def fit(
     rank: options.Rank = None,
     kernel: options.Kernel = None,
     metric: options.Metric = None,
+    scale: options.Scale = None,
     width: options.Width = None,
     reg: options.Reg = None,
     approximation: options.Approximation = None,

@@ -55,6 +55,8 @@ _LINEAR = ("linear", ("linear", "linear"))
 
 # Values of `--metric`.
 METRICS = ("auto", "learned", "diagonal", "none")
+# Values of `--scale`.
+SCALES = ("auto", "standard", "none")
 
 # Options that set a parameter of the estimator, and the name of that parameter.
 PARAMETERS = {
@@ -63,6 +65,7 @@ PARAMETERS = {
     "kernel": "kernel",
     "width": "width",
     "metric": "metric",
+    "scale": "scale",
     "reg": "reg",
     "approximation": "approximation",
     "landmarks": "landmarks",
@@ -387,6 +390,19 @@ Metric = Annotated[
         _METRIC,
         parser=pair_of(choice(*METRICS)),
         autocompletion=completed(lambda: METRICS),
+    ),
+]
+_SCALE = (
+    "Scale of the columns: standard divides each by its spread, none leaves them, auto (the "
+    "default) decides on held-out rows; X:Y sets one per view."
+)
+Scale = Annotated[
+    Any,
+    _fitting(
+        "KIND",
+        _SCALE,
+        parser=pair_of(choice(*SCALES)),
+        autocompletion=completed(lambda: SCALES),
     ),
 ]
 _REG = "Regularisation, relative to the variance of a view; X:Y sets one per view."

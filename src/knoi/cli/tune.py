@@ -93,6 +93,7 @@ def tune(
     quiet: options.Quiet = False,
     kernel: options.Kernel = None,
     metric: options.Metric = None,
+    scale: options.Scale = None,
     approximation: options.Approximation = None,
     landmarks: options.Landmarks = None,
     epochs: options.Epochs = None,

@@ -64,8 +64,9 @@ class BaseCCA(
     memory_budget: Any
     n_jobs: int | None
     device: str | None
+    scale_: tuple[str | None, str | None]
     # Fitted attributes of plain values, for the model file.
-    _facts: ClassVar[tuple[str, ...]] = ("n_samples_",)
+    _facts: ClassVar[tuple[str, ...]] = ("n_samples_", "scale_")
 
     @abstractmethod
     def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
@@ -225,7 +226,7 @@ class BaseCCA(
         if "structure" in state:
             estimator.structure_ = structure
         for name, value in header.get("facts", {}).items():
-            if name == "reg_":
+            if name in ("reg_", "scale_"):
                 value = tuple(value)
             if name == "history_":
                 value = {RENAMED.get(column, column): one for column, one in value.items()}
@@ -352,6 +353,7 @@ class BaseCCA(
         with Threads(worker_count(self.n_jobs)) as engine:
             request = MetricRequest(
                 parameters.metric,
+                parameters.scale,
                 parameters.kernel if kernel is None else kernel,
                 parameters.width,
                 self.n_components,
@@ -360,7 +362,9 @@ class BaseCCA(
                 (x, y),
                 max_rows,
             )
-            return kernel_space(request, pairs, seed)
+            space = kernel_space(request, pairs, seed)
+        self.scale_ = space.scaled
+        return space
 
     def _backend(self, dtype: DType) -> Backend:
         """Where and in which precision a fit to data of this precision computes."""

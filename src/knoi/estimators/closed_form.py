@@ -18,6 +18,7 @@ from knoi.checks import at_least_zero_or_auto, count, flag, one_of, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine, Threads, even_slices, format_bytes, worker_count
 from knoi.estimators.base import BaseCCA, unchanged_on_failure
+from knoi.estimators.metric import check_scale
 from knoi.estimators.setup import (
     MANY_COLUMNS,
     Maps,
@@ -34,7 +35,7 @@ from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.registry import is_dense
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection, features_of
-from knoi.solvers.exact import Moments, RidgePath, choose_reg, solve_primal
+from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, choose_reg, solve_primal
 
 logger = logging.getLogger("knoi")
 
@@ -71,6 +72,8 @@ class ClosedFormCCA(BaseCCA):
     _facts = (*BaseCCA._facts, "reg_")
     _remedy = "Lower rank"  # how to save memory
     _first_reg = 1e-6  # where the search for a regulariser starts, and what it is for a few rows
+    # Whether the features are the columns, so that `scale` is a matter of their covariances.
+    _scales_features = False
     _partial: "_Stream"  # between calls of `partial_fit`
 
     @abstractmethod
@@ -206,27 +209,36 @@ class ClosedFormCCA(BaseCCA):
     ) -> Projection:
         """The solution; `held_out` are parts of the rows to choose a regulariser on."""
         L = count("n_components", self.n_components)
-        self.reg_ = reg = self._choose_reg(maps, moments, held_out, engine)
+        self.reg_, views = self._choose_reg(maps, moments, held_out, engine)
+        if self._scales_features:
+            self.scale_ = _scale(views[0]), _scale(views[1])
         covariances = moments.covariances(consume=consume)
         to_numpy = moments.backend.to_numpy
         means = [to_numpy(covariances.mean_x), to_numpy(covariances.mean_y)]
-        solution = solve_primal(covariances, L, reg, moments.backend)
+        covariances, factors = covariances.standardised(views)
+        solution = solve_primal(covariances, L, self.reg_, moments.backend)
+        wx, wy = (to_numpy(w)[:, None] for w in factors)
         # Stored in the precision of the data: float64 frequencies for float32 data would only
         # double the size of the model.
         keep = numpy_backend(moments.backend.dtype)
         x, y = (
             ViewProjection(features.to(keep), mean, weights)
-            for features, mean, weights in zip(maps, means, (solution.U, solution.V), strict=True)
+            for features, mean, weights in zip(
+                maps, means, (solution.U * wx, solution.V * wy), strict=True
+            )
         )
         return Projection(x, y, solution.correlations, solution.singular_values)
 
     def _choose_reg(
         self, maps: Maps, moments: Moments, held_out: Sequence[PairSource], engine: Engine
-    ) -> tuple[float, float]:
-        """The regulariser of each view; "auto" is the one for held-out rows."""
+    ) -> tuple[tuple[float, float], tuple[bool, bool]]:
+        """The regulariser of each view, and whether its features are standardised.
+
+        "auto" is what does best on held-out rows.
+        """
         backend = moments.backend
 
-        def paths() -> Iterator[RidgePath]:
+        def paths(views: tuple[bool, bool]) -> Iterator[RidgePath]:
             for part in held_out:
                 rows = part.read(0, part.n_rows, near=True)
                 x, y = (
@@ -234,10 +246,24 @@ class ClosedFormCCA(BaseCCA):
                     for features, own in zip(maps, rows, strict=True)
                 )
                 rest = moments.without(x, y, part.weights)
-                yield RidgePath.of(rest, (x, y), backend, weights=part.weights)
+                rest, (wx, wy) = rest.standardised(views)
+                yield RidgePath.of(rest, (x * wx, y * wy), backend, weights=part.weights)
 
         given = one_per_view("reg", self.reg, at_least_zero_or_auto)
-        return chosen_reg(given, paths(), self.n_components, self._first_reg)
+        L, first = self.n_components, self._first_reg
+        wanted: tuple[bool | None, bool | None] = False, False
+        if self._scales_features:
+            wanted = one_per_view("scale", self.scale, check_scale)
+        views = wanted[0] is True, wanted[1] is True
+        reg, score = chosen_reg(given, paths(views), L, first)
+        if score is not None and None in wanted:
+            others = wanted[0] is not False, wanted[1] is not False
+            other_reg, other = chosen_reg(given, paths(others), L, first)
+            if other is not None and other.total > score.total:
+                reg, views = other_reg, others
+            done = "standardised" if views == others else "as they are"
+            logger.info("scale: columns %s, by correlation of held-out rows.", done)
+        return reg, views
 
     def _rows_per_chunk(
         self,
@@ -311,10 +337,10 @@ def chosen_reg(
     paths: Iterable[RidgePath],
     n_components: int,
     first: float,
-) -> tuple[float, float]:
+) -> tuple[tuple[float, float], HeldOutScore | None]:
     """The regulariser of each view: the one given, or the one that does best on held-out rows.
 
-    `first` where there are too few rows to hold some out.
+    And its score there; `first` and None where there are too few rows to hold some out.
     """
     if None in given and (made := list(paths)):
         try:
@@ -325,9 +351,9 @@ def chosen_reg(
             n = len(score.influence)
             what = "reg: %g for X, %g for Y; correlation %.2f on %d held-out rows."
             logger.info(what, *found, score.total, n)
-            return found
+            return found, score
     x, y = (first if reg is None else reg for reg in given)
-    return x, y
+    return (x, y), None
 
 
 @dataclass(frozen=True)
@@ -398,6 +424,11 @@ class LinearCCA(ClosedFormCCA):
         0 is the textbook's CCA; directions without variance are left out, so duplicated columns
         are harmless, but columns that vary in few rows only (border pixels of images) can have
         arbitrary effects on new rows.
+    scale : {"auto", "standard", "none"}, None or a pair of these, default="auto"
+        "standard" regularises columns relative to their variance, as if they were standardised.
+        "auto" does so, for both views, where held-out rows do better with it and `reg` is "auto".
+        None or "none": columns as they are. Without a regulariser their scale does not matter.
+        Weights, means and predictions are always those of the columns as they are.
     memory_budget : int, str or None, default=None
         Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
         memory. On a GPU it limits main memory and the memory of the device separately.
@@ -415,6 +446,8 @@ class LinearCCA(ClosedFormCCA):
         `reg` is 0. Use `score` on other rows to know how good a model is.
     reg_ : pair of floats
         Regularisation of X and of Y that was used.
+    scale_ : pair of {"standard", None}
+        How the columns of X and of Y were scaled.
     x_weights_, y_weights_ : ndarray (dx, L), (dy, L)
         U and V.
     x_mean_, y_mean_ : ndarray
@@ -436,18 +469,21 @@ class LinearCCA(ClosedFormCCA):
 
     _remedy = "Drop columns"
     _first_reg = 0.0
+    _scales_features = True
 
     def __init__(
         self,
         n_components: int = 2,
         *,
         reg: Any = "auto",
+        scale: Any = "auto",
         memory_budget: Any = None,
         n_jobs: int | None = None,
         device: str | None = None,
     ) -> None:
         self.n_components = n_components
         self.reg = reg
+        self.scale = scale
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.device = device
@@ -479,7 +515,13 @@ class FourierCCA(ClosedFormCCA):
         projections in a few rounds on a sample, if held-out rows of the sample do better with it.
         "learned": a matrix, whose small directions are cut off. "diagonal": a weight per column,
         for views of more than 2000 columns. "auto": whichever suits the view. None or
-        "none": the columns as they are, as published.
+        "none": no metric, as published.
+    scale : {"auto", "standard", "none"}, None or a pair of these, default="auto"
+        "standard" divides each column by its spread before the kernel, and before a metric is
+        learned, so that no unit counts more than another; columns are not centred, so sparse rows
+        stay sparse. The spread is the fourth root of the mean fourth power, so that columns that
+        are 0 in nearly all rows are not blown up. "auto" does so for a view where held-out rows of
+        a sample do better with it. None or "none": the columns as they are.
     approximation : str, FeatureMap, or a pair of these, default="fourier"
         The random features. "fourier": independent frequencies, as published. "random": the best
         ones for the kernel, if there are any, also for sums and products of kernels. For "rbf" and
@@ -528,6 +570,7 @@ class FourierCCA(ClosedFormCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
+        scale: Any = "auto",
         approximation: Any = "fourier",
         paired: bool = False,
         reg: Any = "auto",
@@ -541,6 +584,7 @@ class FourierCCA(ClosedFormCCA):
         self.kernel = kernel
         self.width = width
         self.metric = metric
+        self.scale = scale
         self.approximation = approximation
         self.paired = paired
         self.reg = reg
@@ -607,7 +651,7 @@ class NystromCCA(ClosedFormCCA):
         and returns the kernel values between them, (A, B) -> (n_a, n_b), as the functions of
         `sklearn.metrics.pairwise` do. It has no width and no metric, may be called by `n_jobs`
         threads at once, and a model with one can be pickled but not saved.
-    width, metric
+    width, metric, scale
         As in `FourierCCA`.
     landmarks : str, default="uniform"
         How landmarks are chosen. All but "uniform" choose among 5 rows per landmark, at least 4000:
@@ -649,6 +693,7 @@ class NystromCCA(ClosedFormCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
+        scale: Any = "auto",
         landmarks: Selection = "uniform",
         reg: Any = "auto",
         random_state: Any = None,
@@ -661,6 +706,7 @@ class NystromCCA(ClosedFormCCA):
         self.kernel = kernel
         self.width = width
         self.metric = metric
+        self.scale = scale
         self.landmarks = landmarks
         self.reg = reg
         self.random_state = random_state
@@ -679,6 +725,10 @@ class NystromCCA(ClosedFormCCA):
             Z = select_landmarks(sample, kernel, rank, seed, view, self.landmarks)
             maps.append(space.features(view, Nystrom.fit(Z, kernel)))
         return maps[0], maps[1]
+
+
+def _scale(standardised: bool) -> str | None:
+    return "standard" if standardised else None
 
 
 def _ranks(maps: Maps) -> tuple[int, int]:

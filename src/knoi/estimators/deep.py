@@ -21,7 +21,7 @@ from knoi.arrays.backend import (
     torch_backend,
 )
 from knoi.arrays.random import View, seed_from
-from knoi.arrays.sparse import dense
+from knoi.arrays.sparse import column_means, is_sparse
 from knoi.callbacks import Callback
 from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.closed_form import FourierCCA
@@ -41,6 +41,7 @@ from knoi.estimators.setup import (
     Setup,
     Sizes,
     check_n_cols,
+    column_spreads,
 )
 from knoi.estimators.training import FINAL_RUN_ROWS, StochasticCCA, Training
 from knoi.exceptions import (
@@ -485,25 +486,19 @@ def standardisation(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """What to subtract from each column and multiply it by, so that columns have similar sizes.
 
-    Columns are divided by (mean c^4)^(1/4) of their centred values, then all of them by one number
-    that makes the mean variance 1. Division by the standard deviation would blow up columns that
-    are 0 in nearly all rows, such as border pixels. Columns that do not vary get 0.
+    Columns are divided by their spread, then all of them by one number that makes the mean variance
+    1. Columns that do not vary get 0.
     """
-    rows = dense(sample).astype(np.float64)
-    mean = rows.mean(axis=0)
-    rows -= mean
-    largest = np.abs(rows).max(axis=0)
-    varies = largest > np.finfo(dtype).eps * np.abs(mean)
+    spread, deviation = column_spreads(sample, dtype)
+    varies = spread > 0
     if not varies.any():
         raise InputError(
-            f"view {view} does not vary: all {len(rows)} sampled rows are the same. Check the data "
-            f"of {view}."
+            f"view {view} does not vary: all {sample.shape[0]} sampled rows are the same. Check "
+            f"the data of {view}."
         )
-    rows /= np.where(varies, largest, 1.0)  # so that powers neither overflow nor vanish
-    scale = np.zeros(len(mean))
-    scale[varies] = np.mean(rows[:, varies] ** 4, axis=0) ** -0.25
-    scale *= np.mean(np.square(rows[:, varies] * scale[varies])) ** -0.5
-    scale[varies] /= largest[varies]
+    mean = column_means(sample) if is_sparse(sample) else sample.mean(axis=0, dtype=np.float64)
+    scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=varies)
+    scale /= np.sqrt(np.mean(np.square(deviation * scale)[varies]))
     return mean.astype(dtype), scale.astype(dtype)
 
 

@@ -57,7 +57,7 @@ class DoublyStochasticCCA(StochasticCCA):
         Features that a step changes; `rank` or more changes all of them.
     kernel : str, Kernel or a pair of these, default="rbf"
         A stationary kernel: "rbf", "laplacian", "cauchy" or "matern".
-    width, metric
+    width, metric, scale
         As in `FourierCCA`.
     paired : bool, default=True
         Use each frequency as a cosine and a sine, instead of a cosine with random phase.
@@ -110,6 +110,7 @@ class DoublyStochasticCCA(StochasticCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
+        scale: Any = "auto",
         paired: bool = True,
         batch_size: int = 1024,
         learning_rate: float = 1.0,
@@ -134,6 +135,7 @@ class DoublyStochasticCCA(StochasticCCA):
         self.kernel = kernel
         self.width = width
         self.metric = metric
+        self.scale = scale
         self.paired = paired
         self.batch_size = batch_size
         self.learning_rate = learning_rate

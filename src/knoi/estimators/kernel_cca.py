@@ -49,7 +49,7 @@ class KernelCCA(BaseCCA):
         square matrix of kernel values between the training rows, and in `transform` it has a row
         of kernel values with all training rows for each new row. Cross-validation by scikit-learn
         then works if X alone is precomputed: it does not cut the columns of Y.
-    width, metric
+    width, metric, scale
         As in `FourierCCA`.
     reg : float, "auto", or a pair of these, default="auto"
         Regularisation relative to the total variance of the view in feature space:
@@ -85,6 +85,7 @@ class KernelCCA(BaseCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
+        scale: Any = "auto",
         reg: Any = "auto",
         random_state: Any = None,
         memory_budget: Any = None,
@@ -95,6 +96,7 @@ class KernelCCA(BaseCCA):
         self.kernel = kernel
         self.width = width
         self.metric = metric
+        self.scale = scale
         self.reg = reg
         self.random_state = random_state
         self.memory_budget = memory_budget
@@ -127,7 +129,7 @@ class KernelCCA(BaseCCA):
         shares = np.ones(pairs.n_rows) if weights is None else weights
         shares = exact.asarray(shares / shares.sum())
         means = [exact.to_numpy(shares @ K) for K in Ks]
-        self.reg_ = chosen_reg(given, _paths(pairs, Ks, exact), L, DEFAULT_REG)
+        self.reg_, _ = chosen_reg(given, _paths(pairs, Ks, exact), L, DEFAULT_REG)
         solution = solve_dual(Ks[0], Ks[1], L, self.reg_, exact, weights)
         x, y = (
             ViewProjection(features, *_for_features(features, numbers, mean, W))

@@ -136,7 +136,7 @@ class KNOI(StochasticCCA):
         Any kernel, also a function as in `NystromCCA`; "linear" with the default `approximation`
         is linear CCA by stochastic steps (with `precondition=None`: NOI, and AppGrad at
         `time_constant=0`).
-    width, metric
+    width, metric, scale
         As in `FourierCCA`.
     approximation : str, FeatureMap, or a pair of these, default="auto"
         "nystrom": kernel values at `rank` rows (landmarks), the most accurate at equal rank and
@@ -257,6 +257,7 @@ class KNOI(StochasticCCA):
         kernel: Any = "rbf",
         width: Any = "auto",
         metric: Any = "auto",
+        scale: Any = "auto",
         approximation: Any = "auto",
         landmarks: Selection = "uniform",
         precondition: str | None = "auto",
@@ -288,6 +289,7 @@ class KNOI(StochasticCCA):
         self.kernel = kernel
         self.width = width
         self.metric = metric
+        self.scale = scale
         self.approximation = approximation
         self.landmarks = landmarks
         self.precondition = precondition
@@ -423,16 +425,17 @@ class KNOI(StochasticCCA):
         return checks.one_per_view("approximation", self.approximation, check)
 
     def _fit_maps(self, plan: Plan, pairs: PairSource) -> Maps:
-        given = self._approximations()
+        given = [
+            Identity(pairs.n_cols[view]) if plan.approximation[view] == "identity" else one
+            for view, one in zip(View, self._approximations(), strict=True)
+        ]
         space = self._kernel_space(pairs, plan.seed, given, plan.metric_rows)
         check_varying(pairs, space.samples)
         maps: list[FeatureMap] = []
         for view, name in zip(View, plan.approximation, strict=True):
             rank = plan.rank[view]
-            if name == "given":
+            if name in ("given", "identity"):
                 maps.append(given[view])
-            elif name == "identity":
-                maps.append(Identity(pairs.n_cols[view]))
             elif name == "nystrom":
                 features = fit_columns(space, rank, view, plan.seed, self.landmarks)
                 maps.append(space.features(view, features))

@@ -1,18 +1,20 @@
-"""The space that kernels work in: a metric learned for each view, and widths, before the fit.
+"""The space that kernels work in: scaled columns, a metric learned for each view, and widths.
 
-A few cheap rounds on a sample: kernel CCA with few landmarks, the gradients of its projections, a
-linear transform of the columns from these, and again. Held-out rows of the sample decide which
-round is taken, and whether any is better than the columns as they are.
+A few cheap rounds on a sample: kernel CCA with few landmarks, of the columns as they are and of
+standardised ones; the gradients of its projections, a linear transform of the columns from these,
+and again. Held-out rows of the sample decide which round is taken, and whether any is better than
+the columns as they are.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
-from knoi.arrays.backend import Array, Backend
+from knoi.arrays.backend import Array, Backend, DType
 from knoi.arrays.random import LANDMARK_ORDER, Purpose, View, derived_seed, generator
 from knoi.arrays.sparse import dense
 from knoi.checks import one_of, one_per_view
@@ -22,6 +24,7 @@ from knoi.estimators.setup import (
     METRIC_COLUMNS,
     METRIC_FEATURES,
     check_varying,
+    column_spreads,
     kernels_for,
     sized_kernels,
 )
@@ -29,15 +32,23 @@ from knoi.exceptions import InputError
 from knoi.features import FeatureMap, KernelColumns, Nystrom
 from knoi.features.composite import Chain, all_features
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
-from knoi.features.metric import ColumnWeights, LinearTransform, gradient_products
+from knoi.features.metric import (
+    ColumnScale,
+    ColumnWeights,
+    LinearTransform,
+    gradient_products,
+)
 from knoi.kernels import RBF, Kernel, Linear, resolve
-from knoi.kernels.supplied import Precomputed
+from knoi.kernels.supplied import SUPPLIED, Precomputed
 from knoi.projection import PIECE_ROWS, features_of
 from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, Solution, choose_reg
 
 logger = logging.getLogger("knoi")
 
 METRICS = ("auto", "learned", "diagonal", "none")
+SCALES = ("auto", "standard", "none")
+# Columns whose spreads differ by a smaller factor are of one scale: nothing is tried.
+SAME_SPREAD = 1.5
 # Landmarks of a round: one for so many rows, but all of few rows: fewer leave more to chance.
 LANDMARKS, ROWS_PER_LANDMARK = 600, 30
 # A fifth of the rows, in so many runs of neighbours, is held out.
@@ -67,14 +78,42 @@ REGS = tuple(10.0**k for k in range(-8, 1))
 FIRST_REG = 1e-5
 
 
+# A transform for each view.
+Transforms = tuple[FeatureMap | None, FeatureMap | None]
+Scales = tuple[ColumnScale | None, ColumnScale | None]
+
+
 @dataclass(frozen=True)
 class KernelSpace:
-    """What kernels of both views are fitted on: rows, transformed where a metric was learned."""
+    """What kernels of both views are fitted on: rows, scaled or transformed by a metric."""
 
     pairs: PairSource
     kernels: tuple[Kernel, Kernel]
     samples: RowPair  # transformed rows, for maps that need some
-    transforms: tuple[FeatureMap | None, FeatureMap | None] = (None, None)
+    transforms: Transforms = (None, None)
+    scales: Scales = (None, None)  # that the transforms started from
+
+    @classmethod
+    def of(
+        cls,
+        request: "MetricRequest",
+        pairs: PairSource,
+        samples: RowPair,
+        seed: int,
+        transforms: Transforms,
+        scales: Scales,
+        factor: float = 1.0,
+    ) -> "KernelSpace":
+        """From rows as they are; kernels get their widths in the space."""
+        x, y = (_transformed(*one) for one in zip(samples, transforms, strict=True))
+        kernels = sized_kernels(request.kernels, request.width, (x, y), seed, factor)
+        return cls(pairs, kernels, (x, y), transforms, scales)
+
+    @property
+    def scaled(self) -> tuple[str | None, str | None]:
+        """How the columns of each view are scaled, or were before the metric was learned."""
+        x, y = (None if scale is None else "standard" for scale in self.scales)
+        return x, y
 
     def transformed(self, rows: RowPair) -> RowPair:
         """Rows of both views in this space."""
@@ -106,9 +145,10 @@ def fit_columns(
 
 @dataclass(frozen=True)
 class MetricRequest:
-    """The parameters of an estimator that a metric depends on."""
+    """The parameters of an estimator that the space depends on."""
 
     metric: Any
+    scale: Any
     kernel: Any
     width: Any
     n_components: int
@@ -138,20 +178,77 @@ class MetricRequest:
 
 
 def kernel_space(request: MetricRequest, pairs: PairSource, seed: int) -> KernelSpace:
-    """Kernels with their widths, in the metric that was learned if that does better."""
-    kinds = metric_kinds(request, pairs)
+    """Kernels with their widths, on scaled columns and in the metric that was learned, if any.
+
+    What is left open is decided by held-out rows, where there are enough rows.
+    """
+    kinds, standard = metric_kinds(request, pairs), scale_kinds(request)
     kernels, samples = kernels_for(request.kernel, request.width, pairs, seed)
     plain = KernelSpace(pairs, kernels, samples)
-    few = min(pairs.n_rows, request.max_rows) < MIN_ROWS
-    if few or not (any(kinds) or request.tunes_width):
+    x, y = (
+        column_scale(X, pairs.dtype) if one else None
+        for one, X in zip(standard, samples, strict=True)
+    )
+    if x is not None or y is not None:
+        plain = KernelSpace.of(request, pairs, samples, seed, (x, y), (x, y))
+    if min(pairs.n_rows, request.max_rows) < MIN_ROWS:
+        return plain
+    open_x, open_y = (
+        column_scale(X, pairs.dtype) if one is None and not same_spread(X, pairs.dtype) else None
+        for one, X in zip(standard, samples, strict=True)
+    )
+    if not (any(kinds) or request.tunes_width or open_x or open_y):
         return plain
     check_varying(pairs, samples)
-    found = Learner(request, kinds, pairs).best()
+    found = Learner(request, kinds, plain.scales, (open_x, open_y), pairs).best()
     if found is None:
         return plain
-    rows = replace(plain, transforms=found.transforms).transformed(samples)
-    kernels = sized_kernels(request.kernels, request.width, rows, seed, found.factor)
-    return KernelSpace(pairs, kernels, rows, found.transforms)
+    return KernelSpace.of(
+        request, pairs, samples, seed, found.transforms, found.scales, found.factor
+    )
+
+
+def scale_kinds(request: MetricRequest) -> tuple[bool | None, bool | None]:
+    """Whether the columns of each view are standardised; None where held-out rows decide."""
+    wanted = one_per_view("scale", request.scale, check_scale)
+    kinds: list[bool | None] = []
+    for view, scale, kernel in zip(View, wanted, request.kernels, strict=True):
+        can = request.learnable[view] and not isinstance(kernel, Precomputed)
+        if scale and not can:
+            raise InputError(
+                f"scale='standard' for {view.name}: its features are given, as a fitted map or as "
+                "kernel values, or are the columns themselves. Scale the columns first, e.g. by "
+                "sklearn.preprocessing.StandardScaler, or set scale=None or 'auto'."
+            )
+        undecided = scale is None and can and request.has_rows and not isinstance(kernel, SUPPLIED)
+        kinds.append(None if undecided else bool(scale))
+    return kinds[0], kinds[1]
+
+
+def check_scale(name: str, value: Any) -> bool | None:
+    """Check a scale: True for "standard", False for none, None for "auto"."""
+    chosen = one_of(name, value, (*SCALES, None))
+    return None if chosen == "auto" else chosen == "standard"
+
+
+def column_scale(rows: Array, dtype: DType) -> ColumnScale | None:
+    """Division of each column by its spread, with the mean squared distance of rows as before.
+
+    Columns that do not vary get weight 0. None if no column varies.
+    """
+    spread, deviation = column_spreads(rows, dtype)
+    if not spread.any():
+        return None
+    w = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+    w *= scipy.linalg.norm(deviation) / scipy.linalg.norm(deviation * w)
+    return ColumnScale(w.astype(dtype))
+
+
+def same_spread(rows: Array, dtype: DType) -> bool:
+    """Whether all columns that vary have about the same spread."""
+    spread, _ = column_spreads(rows, dtype)
+    varying = spread[spread > 0]
+    return varying.size == 0 or bool(varying.max() <= SAME_SPREAD * varying.min())
 
 
 def metric_kinds(request: MetricRequest, pairs: PairSource) -> tuple[str | None, str | None]:
@@ -201,9 +298,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trial:
-    """A metric and a width that were tried: what kernel CCA found with them."""
+    """Transforms and a width that were tried: what kernel CCA found with them."""
 
-    transforms: tuple[FeatureMap | None, FeatureMap | None]
+    transforms: Transforms
+    scales: Scales  # that the transforms are, or started from
     factor: float  # of the median distance
     maps: tuple[FeatureMap, FeatureMap]  # of the rows as they are, on the backend
     solution: Solution
@@ -223,26 +321,32 @@ class Learner:
     """
 
     request: MetricRequest
-    kinds: tuple[str | None, str | None]
+    kinds: tuple[str | None, str | None]  # of the metric
+    fixed: Scales
+    open: Scales  # to be tried
     pairs: PairSource
 
     def best(self) -> Trial | None:
-        """The trial that does best on held-out rows; None if that is not clearly better."""
+        """The trial that does best on held-out rows; None for the columns as they are.
+
+        Standardised columns are taken if they are better, a metric and a width only if they are
+        clearly better: these are chosen among many.
+        """
         first, *more = self._samples()
-        plain = self._tried(first, (None, None), 1.0)
+        plain = self._scaled(first, self._tried(first, self.fixed, self.fixed, 1.0))
         best = self._rounds(first, plain, MAX_ROUNDS)
         if self.request.tunes_width:
             best = self._best_width(first, best)
         if plain.score.close_to(best.score, STANDARD_ERRORS):
             logger.info("metric: none, by held-out pairs.")
-            return None
+            return None if plain.scales == self.fixed else plain
         dims = [None if t is None else t.rank for t in best.transforms]
         logger.info(
             "metric: held-out correlation %.2f instead of %.2f; columns %s of %s, %g x median.",
             *(best.total, plain.total, dims, self.pairs.n_cols, best.factor),
         )
         for sample in more:
-            start = self._tried(sample, best.transforms, best.factor)
+            start = self._tried(sample, best.transforms, best.scales, best.factor)
             best = self._rounds(sample, start, MAX_LAST_ROUNDS)
             what = "metric: held-out correlation %.2f instead of %.2f on %d rows."
             logger.info(what, best.total, start.total, sample.n)
@@ -265,17 +369,32 @@ class Learner:
             samples.append(Sample(fitted, rest))
         return samples
 
+    def _scaled(self, sample: Sample, best: Trial) -> Trial:
+        """The trial with standardised columns, of each view where that is better."""
+        for view in View:
+            if self.open[view] is None:
+                continue
+            x, y = (self.open[v] if v == view else best.scales[v] for v in View)
+            trial = self._tried(sample, (x, y), (x, y), 1.0)
+            what = "scale: held-out correlation %.2f with standardised columns of %s, %.2f without."
+            logger.info(what, trial.total, view.name, best.total)
+            best = max(best, trial, key=lambda one: one.total)
+        return best
+
     def _rounds(self, sample: Sample, best: Trial, most: int) -> Trial:
         """The best trial after rounds that start from this one."""
         for _ in range(most if any(self.kinds) else 0):
-            trial = self._tried(sample, self._from_gradients(sample, best), best.factor)
+            found = self._from_gradients(sample, best)
+            trial = self._tried(sample, found, best.scales, best.factor)
             gain = trial.total - best.total
             best = max(best, trial, key=lambda one: one.total)
             if gain < MIN_GAIN * best.total:
                 break
         return best
 
-    def _tried(self, sample: Sample, transforms: tuple[Any, Any], factor: float) -> Trial:
+    def _tried(
+        self, sample: Sample, transforms: Transforms, scales: Scales, factor: float
+    ) -> Trial:
         """Kernel CCA with these transforms and this width."""
         request, backend, landmarks = self.request, self.request.backend, sample.landmarks
         chosen = self._some(sample.n, max(landmarks, MEDIAN_ROWS))
@@ -303,21 +422,20 @@ class Learner:
         L = min(request.n_components, maps[0].rank, maps[1].rank)
         path = RidgePath.of(moments.covariances(consume=True), (held[0], held[1]), backend)
         reg, score = choose_reg([path], L, REGS, FIRST_REG)
-        return Trial(transforms, factor, (maps[0], maps[1]), path.solution(reg, L), score)
+        solution = path.solution(reg, L)
+        return Trial(transforms, scales, factor, (maps[0], maps[1]), solution, score)
 
     def _some(self, n: int, count: int) -> NDArray[np.int64]:
         """At most `count` of n rows, in random order."""
         return generator(0, Purpose.METRIC).permutation(n)[:count]
 
-    def _from_gradients(
-        self, sample: Sample, trial: Trial
-    ) -> tuple[FeatureMap | None, FeatureMap | None]:
+    def _from_gradients(self, sample: Sample, trial: Trial) -> Transforms:
         """The metric J' J of the projections of a trial, as a transform of each view."""
         weights = (trial.solution.U, trial.solution.V)
         made: list[FeatureMap | None] = []
         for view, kind, rows in zip(View, self.kinds, sample.fitted, strict=True):
             if kind is None:
-                made.append(None)
+                made.append(trial.scales[view])
                 continue
             most = max(GRADIENT_ROWS, sample.n // 4)
             most = max(1, min(most, GRADIENT_NUMBERS // int(rows.shape[1])))
@@ -333,7 +451,7 @@ class Learner:
                 backend=self.request.backend,
                 engine=self.request.engine,
             )
-            made.append(transform_for(G, some[:MEDIAN_ROWS]))
+            made.append(transform_for(G, some[:MEDIAN_ROWS], trial.scales[view]))
         return made[0], made[1]
 
     def _best_width(self, sample: Sample, trial: Trial) -> Trial:
@@ -341,18 +459,18 @@ class Learner:
         best, at = trial, FACTORS.index(trial.factor)
         for further in (FACTORS[:at][::-1], FACTORS[at + 1 :]):
             for factor in further:
-                other = self._tried(sample, trial.transforms, factor)
+                other = self._tried(sample, trial.transforms, trial.scales, factor)
                 if not other.score.close_to(best.score, STANDARD_ERRORS):
                     break
                 best = max(best, other, key=lambda one: one.total)
         return best
 
 
-def transform_for(G: Any, rows: Array) -> FeatureMap | None:
+def transform_for(G: Any, rows: Array, scale: ColumnScale | None = None) -> FeatureMap | None:
     """The transform T with T T' = G up to a factor, which keeps the median distance of the rows.
 
-    G is (d, d), or its diagonal. Directions with next to no part in distances are left out. None if
-    G is zero.
+    G is (d, d), or its diagonal. Directions with next to no part in distances are left out; with a
+    `scale`, directions of scaled columns. None if G is zero.
     """
     if not np.isfinite(G).all() or not G.any():
         return None
@@ -360,13 +478,15 @@ def transform_for(G: Any, rows: Array) -> FeatureMap | None:
     if G.ndim == 1:
         weights = ColumnWeights(np.sqrt(G / G.max()).astype(kind))
         return ColumnWeights((weights.w * _rescaling(rows, weights)).astype(kind))
-    values, vectors = np.linalg.eigh(G)
-    values, vectors = np.maximum(values[::-1], 0.0) / values[-1], vectors[:, ::-1]
     rows = dense(rows)
     centre = rows.mean(axis=0, dtype=np.float64)
-    parts = values * np.mean(np.square((rows - centre) @ vectors), axis=0)
+    w = np.ones(len(centre)) if scale is None else scale.w.astype(np.float64)
+    inverse = np.divide(1.0, w, out=np.zeros_like(w), where=w > 0)
+    values, vectors = np.linalg.eigh(inverse[:, None] * G * inverse)
+    values, vectors = np.maximum(values[::-1], 0.0) / values[-1], vectors[:, ::-1]
+    parts = values * np.mean(np.square((rows - centre) * w @ vectors), axis=0)
     kept = max(1, int(np.searchsorted(np.cumsum(parts), (1 - CUT) * parts.sum())) + 1)
-    T = vectors[:, :kept] * np.sqrt(values[:kept])
+    T = w[:, None] * vectors[:, :kept] * np.sqrt(values[:kept])
     made = LinearTransform(T.astype(kind), centre.astype(kind))
     return LinearTransform((T * _rescaling(rows, made)).astype(kind), centre.astype(kind))
 

@@ -39,7 +39,8 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
     held_out = [rho for rho in history.get("held_out", []) if np.isfinite(rho)]
     seconds = history.get("seconds", [])
     regs = getattr(model, "reg_", (None, None))
-    sides = zip("xy", (projection.x, projection.y), widths, regs, strict=True)
+    scales = getattr(model, "scale_", (None, None))
+    sides = zip("xy", (projection.x, projection.y), widths, scales, regs, strict=True)
     return {
         "method": type(model).__name__,
         "rows": getattr(model, "n_samples_", None),
@@ -49,10 +50,11 @@ def model_facts(model: "PlotMixin") -> dict[str, Any]:
                 "features": view.features.rank,
                 "kernel": repr(view.features.kernel),
                 "width": width,
+                "scale": scale,
                 "metric": _metric_text(view.features),
                 "reg": reg,
             }
-            for name, view, width, reg in sides
+            for name, view, width, scale, reg in sides
         },
         "components": len(correlations),
         "in_sample": {"total_correlation": sum(correlations), "correlations": correlations},
@@ -74,11 +76,12 @@ def _metric_text(features: FeatureMap) -> str | None:
 
 
 def describe_views(views: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What kernel, width, metric and regularisation the views of `model_facts` have, as text."""
+    """What kernel, width, scale, metric and `reg` the views of `model_facts` have, as text."""
     lines = []
     for name, view in views.items():
         metric, reg = view["metric"], view["reg"]
         parts = [round_numbers(view["kernel"])]
+        parts += [] if view["scale"] is None else [f"{view['scale']} columns"]
         parts += [] if metric is None else [f"metric of {metric}"]
         parts += [] if reg is None else [f"reg {reg:g}"]
         lines.append((name.upper(), ", ".join(parts)))
@@ -101,6 +104,8 @@ def describe_model(model: "PlotMixin") -> list[tuple[str, str]]:
         text = f"{view['columns']:,} columns → {view['features']:,} features → {L} components"
         lines.append((f"view {name.upper()}", text))
         lines.append((f"kernel {name.upper()}", view["kernel"]))
+        if view["scale"] is not None:
+            lines.append((f"scale {name.upper()}", view["scale"]))
         if view["metric"] is not None:
             lines.append((f"metric {name.upper()}", view["metric"]))
         if view["reg"] is not None:

@@ -11,9 +11,12 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
 from knoi.arrays.backend import Array, Backend
 from knoi.arrays.random import Purpose, View, derived_seed
-from knoi.arrays.sparse import same_rows
+from knoi.arrays.sparse import column_means, is_sparse, same_rows, with_data
 from knoi.checks import Factor, count, one_per_view, suggestion
 from knoi.checks import width as check_width
 from knoi.data.pairs import PairSource, RowPair
@@ -34,6 +37,10 @@ Precondition = Literal["columns", "low_rank"]
 # Rows that the median of distances is taken over, as in the paper.
 WIDTH_SAMPLE = 4000
 CHECK_ROWS = 4096
+# A column varies if it does so by more than the rounding of its mean, in units of the last place.
+MEAN_ROUNDING = 8
+# A sparse column varies if its variance is a larger part of its mean square.
+SPARSE_ROUNDING = 1e-12
 # Rows that a metric is learned from: some per feature of the fit, so that it takes a part of its
 # time, within limits; at most so many per second of a time limit. They and their features may take
 # an eighth of the memory budget.
@@ -133,6 +140,37 @@ def check_varying(pairs: PairSource, samples: RowPair) -> None:
             raise InputError(
                 f"view {name} does not vary: {n} rows are the same. Check the data of {name}."
             )
+
+
+def column_spreads(
+    rows: Array, dtype: DTypeLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The spread and the deviation of each column, (d,), both 0 where it is constant in `dtype`.
+
+    The spread is (mean c^4)^(1/4) of the centred values c. Division by the deviation would blow up
+    columns that are 0 in nearly all rows, such as border pixels.
+    """
+    # Values are divided by the largest, so that their powers neither overflow nor vanish.
+    if is_sparse(rows):
+        largest = abs(rows).max(axis=0).toarray().ravel().astype(np.float64)
+        shares = rows.data / np.where(largest > 0, largest, 1.0)[rows.indices]
+        mean, second, third, fourth = (
+            column_means(with_data(rows, shares**k)) for k in (1, 2, 3, 4)
+        )
+        squares = second - mean**2
+        varies = squares > SPARSE_ROUNDING * second
+        fourths = fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4
+        squares, fourths = (np.where(varies, np.maximum(v, 0.0), 0.0) for v in (squares, fourths))
+    else:
+        mean = rows.mean(axis=0, dtype=np.float64)
+        C = rows - mean
+        C -= C.mean(axis=0)  # what rounding has left of the mean
+        largest = np.abs(C).max(axis=0)
+        largest[largest <= MEAN_ROUNDING * np.finfo(dtype).eps * np.abs(mean)] = 0.0
+        C /= np.where(largest > 0, largest, np.inf)
+        C *= C
+        squares, fourths = C.mean(axis=0), np.mean(C * C, axis=0)
+    return largest * fourths**0.25, largest * squares**0.5
 
 
 def check_domain(view: str, kernel: Kernel, rows: Any, first_row: int) -> None:

@@ -351,7 +351,7 @@ class StochasticCCA(BaseCCA):
     ) -> Projection:
         """The projection of the closed form, and the record of a run without steps."""
         projection = closed_form._solve(pairs, backend, engine)
-        self.reg_ = closed_form.reg_
+        self.reg_, self.scale_ = closed_form.reg_, closed_form.scale_
         self.stopped_ = SOLVED
         self.history_ = as_columns([])
         self.n_samples_seen_ = pairs.n_rows

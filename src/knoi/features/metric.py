@@ -1,8 +1,9 @@
-"""A learned metric: a linear transform of the columns in front of a kernel, and what it is made of.
+"""Transforms of the columns in front of a kernel: standardised columns, or a learned metric.
 
-A kernel of the rows x T measures distances by T T' instead of by the unit of each column. T comes
-from the gradients of projections that were found without it: directions in which they do not change
-do not matter (the average gradient outer product of Radhakrishnan et al., Science 2024).
+A kernel of the rows x T measures distances by T T' instead of by the unit of each column. Standard
+columns all have the same spread. A learned T comes from the gradients of projections that were
+found without it: directions in which they do not change do not matter (the average gradient outer
+product of Radhakrishnan et al., Science 2024).
 """
 
 from dataclasses import dataclass
@@ -85,13 +86,20 @@ class ColumnWeights(FeatureMap):
         return self.n_cols
 
 
+@dataclass(frozen=True)
+class ColumnScale(ColumnWeights):
+    """Column weights that are not learned: each column is divided by its spread."""
+
+    kind: ClassVar[str] = "column_scale"
+
+
 def metric_of(features: FeatureMap) -> NDArray[np.float64] | None:
-    """T T' of the transform that a map begins with, (d, d), or squared weights, (d,); or None."""
+    """T T' of the learned transform that a map begins with, (d, d), or squared weights, (d,)."""
     first = getattr(features, "first", None)
     if isinstance(first, LinearTransform):
         T = np.asarray(first.T, dtype=np.float64)
         return T @ T.T
-    if isinstance(first, ColumnWeights):
+    if isinstance(first, ColumnWeights) and not isinstance(first, ColumnScale):
         return np.square(np.asarray(first.w, dtype=np.float64))
     return None
 

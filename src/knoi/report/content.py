@@ -40,6 +40,8 @@ from knoi.report.page import Page, pack_table, require_report_extra
 
 Fact = tuple[str, str]
 
+# What is shown of each view.
+SHOWN = ("view", "kernel", "scale", "metric", "reg")
 # Directions of a learned metric that are shown.
 METRIC_DIRECTIONS = 10
 # Letters of the text of a row.
@@ -275,7 +277,7 @@ def _describe_model(model: BaseCCA, content: dict[str, Any]) -> list[Fact]:
     facts.append(("training rows", f"{content['n_training']:,}"))
     if content["is_held_out"]:
         facts.append(("held-out rows", f"{content['evaluated'].n_available:,}"))
-    shown = {f"{what} {view}" for what in ("view", "kernel", "metric", "reg") for view in "XY"}
+    shown = {f"{what} {view}" for what in SHOWN for view in "XY"}
     shown.add("training")
     facts += [(name, round_numbers(text)) for name, text in describe_model(model) if name in shown]
     defaults = dict(_parameters(type(model)()))

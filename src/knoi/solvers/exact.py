@@ -7,10 +7,11 @@ from the origin loses no digits. Rows may have weights: a row of weight 2 counts
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from knoi.arrays.backend import Array, Backend, top_svd, whitener
@@ -36,6 +37,30 @@ class Covariances:
     Sxy: Array  # (Mx, My)
     Syy: Array  # (My, My)
     precision: float  # relative accuracy of the entries
+
+    def standardised(self, views: tuple[bool, bool]) -> tuple["Covariances", tuple[Array, Array]]:
+        """The same of columns divided by their deviations in these views, and the factors.
+
+        Columns that do not vary stay as they are. The matrices are overwritten.
+        """
+        factors, means = [], []
+        for S, mean, chosen in zip(
+            (self.Sxx, self.Syy), (self.mean_x, self.mean_y), views, strict=True
+        ):
+            xp = array_namespace(S)
+            w = xp.ones_like(mean)
+            if chosen:
+                variances = xp.linalg.diagonal(S)
+                w = xp.where(variances > 0, variances, w) ** -0.5
+                S *= w[:, None]
+                S *= w[None, :]
+            factors.append(w)
+            means.append(mean * w)
+        wx, wy = factors
+        Sxy = self.Sxy
+        Sxy *= wx[:, None]
+        Sxy *= wy[None, :]
+        return replace(self, mean_x=means[0], mean_y=means[1]), (wx, wy)
 
 
 class Moments:
