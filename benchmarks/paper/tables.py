@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.paper import deep, defaults, dsgd_tuning, lopez_paz, metric, variants
+from benchmarks.paper import deep, defaults, dsgd_tuning, lopez_paz, metric, scale, variants
 from benchmarks.paper import deep_peers as peers
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PAPER, by_minutes, measured, subsets
@@ -567,7 +567,46 @@ def _defaults(
     return seeds, fixed
 
 
+def scale_of_columns(results: Path) -> str:
+    """Fitted total correlation by `scale`: means of the seeds, and the worst of "auto"."""
+    if not (results / f"{scale.NAME}.json").exists():
+        return "Not measured yet.\n"
+    cells = cells_of(results, scale.NAME)
+    rows, used = [], {}
+    for name in scale.SETS:
+        for method in scale.METHODS:
+            runs = {
+                kind: {
+                    k: c
+                    for k, c in cells.items()
+                    if k.startswith(f"{name}, {method}, scale={kind},")
+                }
+                for kind in scale.SCALES
+            }
+            if not all(runs.values()):
+                continue
+            values = []
+            for found in runs.values():
+                used |= found
+                values.append([cell["fitted"] for cell in found.values()])
+            first = next(iter(runs[None].values()))
+            losses = [max(a, b) - auto for a, b, auto in zip(*values, strict=True)]
+            rows.append(
+                [
+                    name,
+                    f"`{method}`",
+                    f"{first['rows']:,}",
+                    str(first["n_components"]),
+                    *(f"{mean(own):.2f}" for own in values),
+                    f"{max(0.0, *losses):.2f}",
+                ]
+            )
+    columns = ("data", "estimator", "pairs", "L", "`None`", '`"standard"`', '`"auto"`', "worst")
+    return _measured(columns, rows, used, "benchmarks.paper.scale")
+
+
 TABLES = {
+    "scale": scale_of_columns,
     "defaults_seeds": defaults_seeds,
     "defaults_closed_forms": defaults_closed_forms,
     "metric_data_sets": metric_data_sets,
