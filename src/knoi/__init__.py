@@ -22,6 +22,7 @@ __all__ = [
     "cross_view_retrieval",
     "load",
     "total_correlation",
+    "tune",
 ]
 
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     "cross_view_retrieval": "knoi.metrics",
     "load": "knoi.estimators",
     "total_correlation": "knoi.metrics",
+    "tune": "knoi.estimators.tune",
 }
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from knoi.estimators.dsgd import DoublyStochasticCCA
     from knoi.estimators.kernel_cca import KernelCCA
     from knoi.estimators.knoi import KNOI
+    from knoi.estimators.tune import tune
     from knoi.exceptions import KnoiError
     from knoi.metrics import component_correlations, cross_view_retrieval, total_correlation
 else:

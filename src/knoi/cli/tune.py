@@ -3,10 +3,9 @@
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, islice, product
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, product
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +31,7 @@ from knoi.exceptions import InputError, MemoryBudgetError
 if TYPE_CHECKING:
     from knoi.data.pairs import PairSource
     from knoi.estimators.base import BaseCCA
+    from knoi.estimators.tune import Fit
 
 EXAMPLES = examples(
     "knoi tune X.npy Y.npy --components 50",
@@ -42,7 +42,6 @@ EXAMPLES = examples(
 )
 USAGE = "knoi tune X Y"
 DEFAULT_FACTORS = (0.5, 1.0, 2.0)
-HELD_OUT, MOST_HELD_OUT = 0.2, 10_000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 # Components that are fitted to see how many are above chance, and shuffles behind "chance".
 MOST_TRIED, N_PERMUTATIONS, LEVEL = 50, 199, 0.05
@@ -115,6 +114,7 @@ def tune(
     """
     from knoi.arrays.random import TUNING_SPLIT, TUNING_SUBSET, Purpose, derived_seed
     from knoi.data.pairs import PairSource
+    from knoi.estimators.tune import fits, rows_to_hold_out
 
     # The options of the estimator, from `components` to `device`, are taken from the context.
     chosen, others = options.estimator_options(context), dict(settings or ())
@@ -153,7 +153,7 @@ def tune(
 
     with PairSource.open(*sample) as pairs:
         if held_out is None:
-            held_out = min(max(1, int(HELD_OUT * pairs.n_rows)), MOST_HELD_OUT)
+            held_out = rows_to_hold_out(pairs.n_rows)
         train, test = hold_out(pairs, held_out, seed, TUNING_SPLIT)
         if scree:
             if widths:
@@ -174,8 +174,12 @@ def tune(
         say(console, f"{what}, scored on {test.n_rows:,} others")
         try:
             with show_steps(console, len(points)) as step:
-                for _, group in groupby(points, key=lambda point: {**point, "reg": None}):
-                    trials.extend(_fit_group(list(group), make, train, test, step))
+
+                def announce(point: Mapping[str, Any]) -> None:
+                    step(", ".join(f"{name} {_format(point, name)}" for name in _values(point)))
+
+                fitted = fits(lambda point: make(_values(point)), points, *train.views(), announce)
+                trials.extend(_trial(fit, test) for fit in fitted)
         except KeyboardInterrupt:
             if trials and not as_json:
                 _print_results(document(), None, quiet)
@@ -268,11 +272,11 @@ def _score(trial: Trial) -> Any:
     return -math.inf if trial["error"] is not None else trial["total_correlation"]
 
 
-def _values(trial: Trial) -> dict[str, Any]:
+def _values(trial: Mapping[str, Any]) -> dict[str, Any]:
     return {name: trial[name] for name in GRID if name in trial}
 
 
-def _format(trial: Trial, name: str) -> str:
+def _format(trial: Mapping[str, Any], name: str) -> str:
     text = options.as_typed(trial[name])
     factor = trial.get("width_factor") if name == "width" else None
     return f"{text} ({factor:g}x)" if factor else text
@@ -338,36 +342,12 @@ def _widths(
     return numbers
 
 
-def _fit_group(
-    group: list[dict[str, Any]],
-    make: Callable[[Mapping[str, Any]], "BaseCCA"],
-    train: "PairSource",
-    test: "PairSource",
-    step: Callable[[str], None],
-) -> Iterator[Trial]:
-    """Fit points that differ in regularisation only; closed forms share the moments."""
-    from knoi.estimators.closed_form import ClosedFormCCA
-
-    model: BaseCCA | None = None
-    for point in group:
-        step(", ".join(f"{name} {_format(point, name)}" for name in _values(point)))
-        began = perf_counter()
-        error = None
-        try:
-            if isinstance(model, ClosedFormCCA):
-                model.set_params(reg=point["reg"]).solve()
-            else:
-                model = make(_values(point))
-                if isinstance(model, ClosedFormCCA) and len(group) > 1:
-                    model.partial_fit(*train.views())
-                else:
-                    model.fit(*train.views())
-        except MemoryBudgetError as raised:
-            model, error = None, str(raised)
-        seconds = perf_counter() - began
-        evaluation = {} if model is None else evaluate(model, *test.views())
-        totals = {name: evaluation.get(name) for name in TOTALS}
-        yield {"width_factor": None, **point, **totals, "seconds": seconds, "error": error}
+def _trial(fit: "Fit", test: "PairSource") -> Trial:
+    """Score a fit by both measures."""
+    evaluation = {} if fit.model is None else evaluate(fit.model, *test.views())
+    totals = {name: evaluation.get(name) for name in TOTALS}
+    found = {"seconds": fit.seconds, "error": fit.error}
+    return {"width_factor": None, **fit.params, **totals, **found}
 
 
 def _print_results(found: dict[str, Any], plot: Path | None, quiet: bool) -> None:
