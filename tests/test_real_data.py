@@ -6,7 +6,7 @@ from scipy.io import loadmat
 
 from benchmarks.paper.lopez_paz import halves
 from benchmarks.paper.mnist import read_idx
-from benchmarks.paper.two_views import windows
+from benchmarks.speech.corpora import windows
 from knoi import LinearCCA, NystromCCA, component_correlations, total_correlation
 
 pytestmark = pytest.mark.shared_data

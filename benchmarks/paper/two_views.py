@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.harness import DATA
 from benchmarks.paper import lopez_paz
+from benchmarks.speech.corpora import differences, windows
 from knoi.datasets import make_two_views
 
 Pair = tuple[Any, Any]
@@ -45,8 +46,8 @@ def mocha(speaker="fsew0"):
     with np.load(DATA / "mocha" / f"mocha_{speaker}.npz") as data:
         utterance = data["utt"].astype(int)
         sound, articulation = (data[name].astype(np.float32) for name in ("mfcc", "ema"))
-    speed = _differences(sound, utterance)
-    sound = np.hstack([sound, speed, _differences(speed, utterance)])
+    speed = differences(sound, utterance)
+    sound = np.hstack([sound, speed, differences(speed, utterance)])
     X, Y = (windows(frames, utterance) for frames in (sound, articulation))
     parts = (utterance <= 360, (utterance > 360) & (utterance <= 400), utterance > 400)
     return _standardised(30, X, Y, parts)
@@ -124,23 +125,6 @@ DATA_SETS = {
     "synthetic-linear": lambda: synthetic(nonlinear=False),
     "synthetic-nonlinear": lambda: synthetic(nonlinear=True),
 }
-
-
-def windows(frames, utterance, reach=3):
-    """Each frame with its neighbours; beyond the edges of an utterance the frame itself is used."""
-    here = np.arange(len(frames))
-    columns = []
-    for offset in range(-reach, reach + 1):
-        there = np.clip(here + offset, 0, len(frames) - 1)
-        columns.append(frames[np.where(utterance[there] == utterance, there, here)])
-    return np.hstack(columns)
-
-
-def _differences(frames, utterance, reach=2):
-    """The slope of a line through five frames, as speech recognisers take it."""
-    around = windows(frames, utterance, reach).reshape(len(frames), 2 * reach + 1, -1)
-    offsets = np.arange(-reach, reach + 1, dtype=np.float32)
-    return np.einsum("t,ntd->nd", offsets / (offsets**2).sum(), around)
 
 
 def _standardised(n_components, X, Y, parts):

@@ -29,7 +29,7 @@ SPLIT = 0.2  # standard deviations between a Gaussian and each of the two that r
 PRIOR_FRAMES = 200.0
 # Of "softmax": passes over the frames and steps at least, frames per step, first learning rate,
 # weight decay.
-EPOCHS, STEPS, BATCH, LEARNING_RATE, PENALTY = 20, 1000, 1000, 1e-2, 1e-4
+EPOCHS, STEPS, BATCH, LEARNING_RATE, PENALTY = 20, 1000, 1000, 3e-2, 1e-4
 ROWS = 8192  # frames scored at a time
 
 
