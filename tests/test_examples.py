@@ -4,6 +4,8 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
     "quickstart": ["--rows", "2000"],
@@ -53,10 +55,27 @@ def test_image_text_retrieval(capsys):
     assert output.count("its nearest texts about") == 2
 
 
-def test_speech(capsys):
-    output = printed("speech", capsys)
-    assert number_after("KNOI", output) > number_after("linear CCA", output)
-    assert "to (94, 10)" in output
+def test_speech(capsys, tmp_path):
+    picture = tmp_path / "articulation.svg"
+    output = printed("speech", capsys, "--plot", str(picture))
+    (linear, kernel) = re.findall(r"(?:linear CCA|KNOI) +(\d+\.\d+) +(\d\.\d+)", output)
+    assert float(kernel[0]) > float(linear[0])
+    assert float(kernel[1]) > float(linear[1])
+    assert "to (94, 20)" in output
+    assert picture.read_bytes().startswith(b"<?xml")
+
+
+def test_speech_of_a_mocha_speaker(capsys, tmp_path):
+    sound, positions, names = runpy.run_path(str(EXAMPLES / "speech.py"))["made_up_speaker"](16)
+    np.savez(
+        tmp_path / "speaker.npz",
+        mfcc=np.concatenate(sound).astype(np.float16),
+        ema=np.rint(100 * np.concatenate(positions)).astype(np.int16),
+        ema_names=np.array(names),
+        utt=np.repeat(np.arange(16), 100),
+    )
+    output = printed("speech", capsys, "--speaker", str(tmp_path / "speaker.npz"))
+    assert "1,222 windows: 91 acoustic columns, 98 articulatory ones" in output
 
 
 def test_genomics_counts(capsys):
