@@ -4,8 +4,9 @@
 
 mnist8m_minutes, mnist8m_samples: every method of Table 1 of the KNOI paper. learning_curves: total
 correlation of held-out pairs (refit) against training samples; the closed form on the same data as
-a horizontal line. feature_maps: kernel error against the number of features. Written to
-docs/pictures as SVG. Needs matplotlib: pip install '.[bench]'.
+a horizontal line. feature_maps: kernel error against the number of features. speech: phone error
+rates against those of MFCC. Written to docs/pictures as SVG. Needs matplotlib: pip install
+'.[bench]'.
 """
 
 import argparse
@@ -21,6 +22,9 @@ from benchmarks.harness import RESULTS
 from benchmarks.paper import learning_curves as curves
 from benchmarks.paper.mnist8m import METHODS, PART, by_minutes, measured
 from benchmarks.paper.mnist8m import L as COMPONENTS
+from benchmarks.speech import methods as speech
+from benchmarks.speech.tables import KINDS, label_of
+from benchmarks.speech.tables import measured as speech_cells
 from benchmarks.tables import Cell, cells_of, settings
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -328,11 +332,56 @@ def _root(place: Any) -> None:
     place.set_ylim(low, high)
 
 
+# Phone error rates.
+
+SPEECH_STYLES = {"gmm": ("#0072B2", "o"), "softmax": ("#D55E00", "s")}
+
+
+def figure_of_speech(plt: Any, results: Path) -> Any:
+    """How far below or above MFCC: the paper's error rates, and ours with two standard errors."""
+    found = speech_cells(results)
+    base = found.row("mfcc")
+    rows = [row for row in found.rows() if row != base]
+    labels = [label_of(row) for row in rows]
+    figure, axes = plt.subplots(figsize=(7.2, 1.4 + 0.42 * len(rows)), layout="constrained")
+    places = range(len(rows))[::-1]
+    for k, (kind, (colour, marker)) in enumerate(SPEECH_STYLES.items()):
+        for place, row in zip(places, rows, strict=True):
+            difference = found.difference(row, base, kind)
+            if difference is not None:
+                axes.errorbar(
+                    difference[0],
+                    place + 0.12 - 0.24 * k,
+                    xerr=2 * difference[1],
+                    color=colour,
+                    marker=marker,
+                    ms=5,
+                    capsize=3,
+                    label=f"{KINDS[kind]}, MOCHA" if place == places[0] else None,
+                )
+    published = speech.METHODS["mfcc"].per
+    known = [
+        (speech.METHODS[name].per - published, place)
+        for place, (name, _) in zip(places, rows, strict=True)
+        if speech.METHODS[name].per is not None
+    ]
+    if known:
+        axes.scatter(*zip(*known, strict=True), color="#999999", marker="x", label="paper, XRMB")
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_yticks(places, labels)
+    axes.set_xlabel("phone error rate against MFCC alone, in points; two standard errors")
+    axes.grid(alpha=0.3, axis="x")
+    if rows:
+        axes.legend(fontsize="small", loc="lower left")
+    return figure
+
+
 DRAWN: dict[str, Callable[[Any, Path], Any]] = {
     "mnist8m_minutes": figure_by_minutes,
     "mnist8m_samples": figure_by_samples,
     "learning_curves": figure_of_curves,
     "feature_maps": figure_of_maps,
+    "speech": figure_of_speech,
 }
 
 

@@ -81,9 +81,10 @@ def all_tables() -> Tables:
     """Every generated part, by name."""
     from benchmarks import architecture
     from benchmarks.paper import tables as paper
+    from benchmarks.speech import tables as speech
     from benchmarks.speed import tables as speed
 
-    return {**paper.TABLES, **speed.TABLES, **architecture.TABLES}
+    return {**paper.TABLES, **speech.TABLES, **speed.TABLES, **architecture.TABLES}
 
 
 def refreshed(text: str, results: Path, tables: Tables) -> str:
