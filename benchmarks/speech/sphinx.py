@@ -36,6 +36,7 @@ CONFIGURATION = {
     "CFG_CI_MGAU": "'yes'",
     "CFG_INITIAL_NUM_DENSITIES": "1",
 }
+MOST_SECONDS = 3600  # of a stage: where a part of it fails, it waits for ever
 STAGES = ("20.ci_hmm/slave_convg.pl",)
 TRIPHONE_STAGES = (
     *STAGES,
