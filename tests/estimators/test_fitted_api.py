@@ -116,7 +116,6 @@ def well_conditioned(estimator):
 
 @pytest.mark.filterwarnings("ignore:Y does not have valid feature names")  # in the Parquet file
 class TestInputTypes:
-
     def assert_same(self, fitted, A, B, tolerance=1e-8):
         estimator, expected, X, Y = fitted
         model = well_conditioned(estimator).fit(A, B)
