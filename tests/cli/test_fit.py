@@ -136,7 +136,8 @@ class TestOutput:
     def test_what_was_chosen_is_printed(self, run):
         done = run(f"{FIT} {QUICK} --epochs 1 --kernel laplacian:rbf --width 2:3 --reg 1e-3 -q")
         assert (done.code, done.out) == (0, "")
-        done = run(f"{FIT} --method nystrom --rank 20 -k 2 --width 2:3 --reg 1e-3 --metric none")
+        given = "--rank 20 -k 2 --width 2:3 --reg 1e-3 --metric none --scale none"
+        done = run(f"{FIT} --method nystrom {given}")
         assert "View X: RBF(width=2.0), reg 0.001" in done.out
         assert "View Y: RBF(width=3.0), reg 0.001" in done.out
 

@@ -104,7 +104,7 @@ def test_the_two_views_may_have_different_maps(views):
 
 def test_there_may_be_fewer_monomials_than_rank(views):
     (X, Y), train, _ = views
-    params = {"rank": 25, "extra_directions": 30, "epochs": 2, "random_state": 0}
+    params = {"rank": 25, "extra_directions": 30, "epochs": 2, "random_state": 0, "scale": None}
     model = KNOI(1, approximation="taylor", **params)
     model.fit(X[train], Y[train])  # 20 monomials of 3 variables up to degree 3
     assert model.x_weights_.shape == (20, 1)

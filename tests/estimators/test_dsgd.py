@@ -86,10 +86,10 @@ def test_a_learning_rate_of_1_is_the_inverse_curvature_of_a_block(two_views):
 
 
 def test_the_authors_features_are_cosines_and_sines(two_views):
-    model = small(epochs=1).fit(*two_views)
+    model = small(epochs=1, scale=None).fit(*two_views)
     phases = model.projection_.x.features.phases
     np.testing.assert_allclose(phases, np.tile([0, -np.pi / 2], 60), atol=1e-6)
-    model = small(epochs=1, paired=False).fit(*two_views)
+    model = small(epochs=1, paired=False, scale=None).fit(*two_views)
     assert len(np.unique(model.projection_.x.features.phases)) == 120
 
 

@@ -200,7 +200,7 @@ class TestClosedForm:
         [
             ({}, NystromCCA(**FEW_FEATURES)),
             ({"approximation": "fourier"}, FourierCCA(**FEW_FEATURES)),
-            ({"kernel": "linear"}, LinearCCA(2)),
+            ({"kernel": "linear"}, LinearCCA(2, scale=None)),
             ({"landmarks": "kmeans"}, NystromCCA(landmarks="kmeans", **FEW_FEATURES)),
         ],
         ids=["nystrom", "fourier", "linear", "landmarks"],

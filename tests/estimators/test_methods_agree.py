@@ -41,8 +41,9 @@ class TestMethodsAgree:
 
     @pytest.mark.parametrize(("reg", "device"), [(1e-10, None), (1e-3, "cpu"), ((0.1, 1e-2), None)])
     def test_kernel_cca_with_a_linear_kernel_is_linear_cca(self, two_views, reg, device):
-        linear = LinearCCA(3, reg=reg, device=device).fit(*two_views)
-        kernel = KernelCCA(3, reg=reg, kernel="linear", device=device).fit(*two_views)
+        given = {"reg": reg, "scale": None, "device": device}
+        linear = LinearCCA(3, **given).fit(*two_views)
+        kernel = KernelCCA(3, kernel="linear", **given).fit(*two_views)
         assert_same_model(kernel, linear, *two_views)
         new = [np.random.default_rng(1).standard_normal((7, v.shape[1])) for v in two_views]
         assert_same_model(kernel, linear, *new)

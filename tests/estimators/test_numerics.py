@@ -132,7 +132,7 @@ class TestDegenerateViews:
     def test_a_view_that_does_not_vary(self, two_views, estimator):
         X, Y = two_views
         model = small(estimator, n_components=1, kernel=RBF(1.0))
-        with pytest.raises(InputError, match="view Y does not vary: all its rows are the same"):
+        with pytest.raises(InputError, match="view Y does not vary: all "):
             model.fit(X, np.full_like(Y, 3.3))
 
     @pytest.mark.parametrize(("device", "dtype"), [(None, np.float64), ("cpu", np.float32)])

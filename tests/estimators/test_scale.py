@@ -66,7 +66,7 @@ def test_standardised_columns_have_no_unit(estimator, metric):
     Z, W = one.transform(X * units), other.transform(X)
     # Random features change with the signs of the directions of a metric.
     if metric is None or estimator in (NystromCCA, KernelCCA):
-        assert_same_up_to_sign(Z, W, atol=1e-2 * np.abs(W).max())
+        assert_same_up_to_sign(Z, W, atol=5e-2 * np.abs(W).max())
     if metric:
         found = one.x_metric_ * np.outer(units, units)
         expected = other.x_metric_ * (np.trace(found) / np.trace(other.x_metric_))
