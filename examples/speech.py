@@ -49,7 +49,8 @@ def mocha_speaker(path, n_utterances):
             np.split(data[name].astype(np.float32), starts)[:n_utterances]
             for name in ("mfcc", "ema")
         )
-        return sound, [one / 100 for one in positions], list(data["ema_names"])
+        names = [f"{name}, mm" for name in data["ema_names"]]
+        return sound, [one / 100 for one in positions], names
 
 
 def windows(frames):
@@ -81,7 +82,7 @@ def draw(path, predicted, measured, names):
         place.plot(seconds, measured[:, channel], color="black", label="measured")
         place.plot(seconds, predicted[:, channel], color="#D55E00", label="predicted from sound")
         place.set_ylabel(names[channel])
-    axes[0].legend(loc="upper right", fontsize="small", ncols=2)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     axes[-1].set_xlabel("seconds, of an utterance that was not trained on")
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -160,6 +160,9 @@ def decoded(
         "topn": 32,
         "hyp": found,
         "logfn": folder / "decoding.log",
+        # It checks the size of features that it does not compute itself.
+        "ncep": 39,
+        "nfilt": 40,
         **dict(line[1:].split() for line in FEATURES.splitlines()),
     }
     command = ["pocketsphinx_batch"]
