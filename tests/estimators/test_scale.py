@@ -59,7 +59,7 @@ def test_auto_standardises_where_units_hide_what_matters(estimator):
 @each
 @pytest.mark.parametrize("metric", [None, "learned"])
 def test_standardised_columns_have_no_unit(estimator, metric):
-    X, Y = few_columns_matter(1000)
+    X, Y = (view.astype(np.float64) for view in few_columns_matter(1000))
     units = 10.0 ** np.random.default_rng(0).uniform(-3, 3, X.shape[1])
     given = {"scale": "standard", "metric": metric}
     one, other = (fitted(estimator, (view, Y), **given) for view in (X * units, X))

@@ -60,6 +60,8 @@ MAX_ROUNDS = 5
 MIN_GAIN = 0.003
 # What is learned is used if it is better by so many standard errors: it is the best of many trials.
 STANDARD_ERRORS = 2.0
+# The scale of fewer rows than this is chosen on five parts of them instead of one.
+FEW_ROWS = 5000
 # Rows of the first rounds. The last ones take all rows of the sample, if these are more by half:
 # few rows find the directions, many rows weigh them.
 FIRST_ROWS = 25_000
@@ -333,13 +335,14 @@ class Learner:
         clearly better: these are chosen among many.
         """
         first, *more = self._samples()
-        plain = self._scaled(first, self._tried(first, self.fixed, self.fixed, 1.0))
+        scales = self._best_scales()
+        plain = self._tried(first, scales, scales, 1.0)
         best = self._rounds(first, plain, MAX_ROUNDS)
         if self.request.tunes_width:
             best = self._best_width(first, best)
         if plain.score.close_to(best.score, STANDARD_ERRORS):
             logger.info("metric: none, by held-out pairs.")
-            return None if plain.scales == self.fixed else plain
+            return None if scales is self.fixed else plain
         dims = [None if t is None else t.rank for t in best.transforms]
         logger.info(
             "metric: held-out correlation %.2f instead of %.2f; columns %s of %s, %g x median.",
@@ -355,30 +358,50 @@ class Learner:
     def _samples(self) -> list[Sample]:
         """The rows of the first rounds, and those of the last ones."""
         x, y = self.pairs.sample(self.request.max_rows, derived_seed(0, Purpose.METRIC))
-        n, dtype = int(x.shape[0]), self.pairs.dtype
+        n = int(x.shape[0])
         sizes = [FIRST_ROWS, n] if n > 1.5 * FIRST_ROWS else [n]
-        samples = []
-        for size in sizes:
-            # Evenly spread rows, so that both sizes hold out the same parts of the data.
-            rows = np.arange(size) * n // size
-            held_out = np.arange(size) * 5 * HELD_OUT_RUNS // size % 5 == 4
-            fitted, rest = (
-                (x[part].astype(dtype), y[part].astype(dtype))
-                for part in (rows[~held_out], rows[held_out])
-            )
-            samples.append(Sample(fitted, rest))
-        return samples
+        return [self._sample(x, y, size) for size in sizes]
 
-    def _scaled(self, sample: Sample, best: Trial) -> Trial:
-        """The trial with standardised columns, of each view where that is better."""
-        for view in View:
-            if self.open[view] is None:
-                continue
-            x, y = (self.open[v] if v == view else best.scales[v] for v in View)
-            trial = self._tried(sample, (x, y), (x, y), 1.0)
-            what = "scale: held-out correlation %.2f with standardised columns of %s, %.2f without."
-            logger.info(what, trial.total, view.name, best.total)
-            best = max(best, trial, key=lambda one: one.total)
+    def _sample(self, x: Array, y: Array, size: int, part: int = 4) -> Sample:
+        """Evenly spread rows, of which one part of five is held out: the same for all sizes."""
+        rows = np.arange(size) * int(x.shape[0]) // size
+        held_out = np.arange(size) * 5 * HELD_OUT_RUNS // size % 5 == part
+        fitted, rest = (
+            (x[part].astype(self.pairs.dtype), y[part].astype(self.pairs.dtype))
+            for part in (rows[~held_out], rows[held_out])
+        )
+        return Sample(fitted, rest)
+
+    def _best_scales(self) -> Scales:
+        """The scales that do best on held-out rows; of few rows, each part is held out in turn.
+
+        Both views are standardised if that is better, one alone only if that is clearly better.
+        """
+        if not any(self.open):
+            return self.fixed
+        x, y = self.pairs.sample(self.request.max_rows, derived_seed(0, Purpose.METRIC))
+        size = min(FIRST_ROWS, int(x.shape[0]))
+        parts = range(5) if size < FEW_ROWS else range(4, 5)
+        samples = [self._sample(x, y, size, part) for part in parts]
+
+        def score(scales: Scales) -> HeldOutScore:
+            tried = (self._tried(sample, scales, scales, 1.0) for sample in samples)
+            return HeldOutScore.mean([trial.score for trial in tried])
+
+        (x0, y0), (x1, y1) = self.fixed, self.open
+        both = x1 or x0, y1 or y0
+        best, at = self.fixed, score(self.fixed)
+        plain, scaled = at.total, score(both)
+        if scaled.total > at.total:
+            best, at = both, scaled
+        if x1 and y1:
+            for one in ((x1, y0), (x0, y1)):
+                alone = score(one)
+                if not at.close_to(alone, STANDARD_ERRORS):
+                    best, at = one, alone
+        of = " and ".join(view.name for view in View if best[view] is not None) or "no view"
+        what = "scale: standardised columns of %s; held-out correlation %.2f, %.2f as they are."
+        logger.info(what, of, at.total, plain)
         return best
 
     def _rounds(self, sample: Sample, best: Trial, most: int) -> Trial:
