@@ -60,8 +60,8 @@ MAX_ROUNDS = 5
 MIN_GAIN = 0.003
 # What is learned is used if it is better by so many standard errors: it is the best of many trials.
 STANDARD_ERRORS = 2.0
-# The scale of fewer rows than this is chosen on five parts of them instead of one.
-FEW_ROWS = 5000
+# A scale is chosen on so many held-out rows, on all five parts of few rows in turn.
+ENOUGH_HELD_OUT = 400
 # Rows of the first rounds. The last ones take all rows of the sample, if these are more by half:
 # few rows find the directions, many rows weigh them.
 FIRST_ROWS = 25_000
@@ -381,8 +381,8 @@ class Learner:
             return self.fixed
         x, y = self.pairs.sample(self.request.max_rows, derived_seed(0, Purpose.METRIC))
         size = min(FIRST_ROWS, int(x.shape[0]))
-        parts = range(5) if size < FEW_ROWS else range(4, 5)
-        samples = [self._sample(x, y, size, part) for part in parts]
+        parts = min(5, -(-5 * ENOUGH_HELD_OUT // size))
+        samples = [self._sample(x, y, size, 4 - part) for part in range(parts)]
 
         def score(scales: Scales) -> HeldOutScore:
             tried = (self._tried(sample, scales, scales, 1.0) for sample in samples)
