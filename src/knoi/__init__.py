@@ -18,6 +18,7 @@ __all__ = [
     "KnoiError",
     "LinearCCA",
     "NystromCCA",
+    "TwoViewPipeline",
     "component_correlations",
     "cross_view_retrieval",
     "load",
@@ -34,6 +35,7 @@ _HOMES = {
     "KnoiError": "knoi.exceptions",
     "LinearCCA": "knoi.estimators.closed_form",
     "NystromCCA": "knoi.estimators.closed_form",
+    "TwoViewPipeline": "knoi.estimators.pipeline",
     "component_correlations": "knoi.metrics",
     "cross_view_retrieval": "knoi.metrics",
     "load": "knoi.estimators",
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from knoi.estimators.dsgd import DoublyStochasticCCA
     from knoi.estimators.kernel_cca import KernelCCA
     from knoi.estimators.knoi import KNOI
+    from knoi.estimators.pipeline import TwoViewPipeline
     from knoi.estimators.tune import tune
     from knoi.exceptions import KnoiError
     from knoi.metrics import component_correlations, cross_view_retrieval, total_correlation

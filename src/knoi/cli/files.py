@@ -35,9 +35,14 @@ def read_model_file(path: Path, *data: Path | None, usage: str) -> "ModelFile":
 
 def load_model(path: Path, *data: Path | None, usage: str, **machine: Any) -> "BaseCCA":
     """Load a model, and replace the memory limit, threads and device of the fit."""
-    from knoi.estimators import from_model_file
+    from knoi.estimators import TwoViewPipeline, from_model_file
 
     model = from_model_file(read_model_file(path, *data, usage=usage))
+    if isinstance(model, TwoViewPipeline):
+        raise InputError(
+            f"{path} holds a TwoViewPipeline, whose transformers take tables in Python: use "
+            "knoi.load. The command line takes estimators: pipeline.estimator_.save(path)."
+        )
     model.set_params(**machine)
     return model
 

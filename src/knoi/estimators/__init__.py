@@ -8,6 +8,7 @@ from knoi.estimators.deep import DeepCCA
 from knoi.estimators.dsgd import DoublyStochasticCCA
 from knoi.estimators.kernel_cca import KernelCCA
 from knoi.estimators.knoi import KNOI
+from knoi.estimators.pipeline import TwoViewPipeline
 from knoi.exceptions import ModelFileError
 from knoi.persistence import ModelFile, read_model
 
@@ -20,6 +21,7 @@ __all__ = [
     "KernelCCA",
     "LinearCCA",
     "NystromCCA",
+    "TwoViewPipeline",
     "load",
 ]
 
@@ -34,15 +36,15 @@ ESTIMATORS: tuple[type[BaseCCA], ...] = (
 )
 
 
-def load(path: str | Path) -> BaseCCA:
-    """Read a fitted model of any class from the file its `save` wrote."""
+def load(path: str | Path) -> BaseCCA | TwoViewPipeline:
+    """Read a fitted model of any class, or a pipeline, from the file its `save` wrote."""
     return from_model_file(read_model(path))
 
 
-def from_model_file(file: ModelFile) -> BaseCCA:
+def from_model_file(file: ModelFile) -> BaseCCA | TwoViewPipeline:
     """Build the fitted model from a file already read by `knoi.persistence.read_model`."""
     written = file.header.get("class")
-    for estimator in ESTIMATORS:
+    for estimator in (*ESTIMATORS, TwoViewPipeline):
         if estimator.__name__ == written:
             return estimator._from_file(file)
     raise ModelFileError(

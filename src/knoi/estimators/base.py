@@ -176,6 +176,10 @@ class BaseCCA(
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, atomically. Loading it never runs code."""
         check_is_fitted(self)
+        write_model(path, *self._contents())
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Header and tensors of the model file."""
         state = self.projection_.state_dict()
         if hasattr(self, "structure_"):
             structure = self.structure_
@@ -195,7 +199,7 @@ class BaseCCA(
             # Models loaded from files of earlier versions may lack some.
             "facts": {name: getattr(self, name) for name in self._facts if hasattr(self, name)},
         }
-        write_model(path, header, tensors)
+        return header, tensors
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
