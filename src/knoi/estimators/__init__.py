@@ -44,7 +44,9 @@ def load(path: str | Path) -> BaseCCA | TwoViewPipeline:
 def from_model_file(file: ModelFile) -> BaseCCA | TwoViewPipeline:
     """Build the fitted model from a file already read by `knoi.persistence.read_model`."""
     written = file.header.get("class")
-    for estimator in (*ESTIMATORS, TwoViewPipeline):
+    if written == TwoViewPipeline.__name__:
+        return TwoViewPipeline._from_file(file)
+    for estimator in ESTIMATORS:
         if estimator.__name__ == written:
             return estimator._from_file(file)
     raise ModelFileError(

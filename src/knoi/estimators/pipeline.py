@@ -281,8 +281,8 @@ class TwoViewPipeline(BaseEstimator):  # type: ignore[misc]
 
     def _resolved_columns(self, X: Any, Y: Any) -> tuple[Columns, Columns]:
         """The columns of each view; those of one table in full."""
-        x = _checked_columns("x_columns", self.x_columns)
-        y = _checked_columns("y_columns", self.y_columns)
+        x: Any = _checked_columns("x_columns", self.x_columns)
+        y: Any = _checked_columns("y_columns", self.y_columns)
         if Y is not None:
             return x, y
         if x is None and y is None:
@@ -433,7 +433,7 @@ def _stored(view: str, transformer: Any) -> dict[str, Any] | None:
         params[name] = value
     if params.get("add_indicator"):
         raise _not_stored(view, f"{kind.__name__}(add_indicator=True)")
-    fitted = {name: getattr(transformer, name, None) for name in STORED[kind]}
+    fitted: dict[str, Any] = {name: getattr(transformer, name, None) for name in STORED[kind]}
     if kind is SimpleImputer and params["strategy"] == "constant":
         fitted["statistics_"] = _numbers(fitted["statistics_"])  # stored as objects
     if any(getattr(value, "dtype", np.dtype(float)).kind not in "iuf" for value in fitted.values()):
