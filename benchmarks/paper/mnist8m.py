@@ -30,10 +30,11 @@ from rich.table import Table
 from benchmarks.fits import ExactFit, Log, evaluate, exact_fits, train_evaluated
 from benchmarks.harness import AS_PUBLISHED, DATA, RESULTS, Cells, Clock, PeakMemory
 from benchmarks.paper import standin
-from knoi.estimators.closed_form import ClosedFormCCA, FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.closed_form import ClosedFormCCA, FourierCCA, NystromCCA
 from knoi.estimators.deep import DeepCCA
 from knoi.estimators.dsgd import DoublyStochasticCCA
 from knoi.estimators.knoi import KNOI
+from knoi.estimators.linear import LinearCCA
 from knoi.estimators.training import StochasticCCA
 from knoi.exceptions import InputError, KnoiError
 

@@ -33,7 +33,7 @@ _HOMES = {
     "KNOI": "knoi.estimators.knoi",
     "KernelCCA": "knoi.estimators.kernel_cca",
     "KnoiError": "knoi.exceptions",
-    "LinearCCA": "knoi.estimators.closed_form",
+    "LinearCCA": "knoi.estimators.linear",
     "NystromCCA": "knoi.estimators.closed_form",
     "TwoViewPipeline": "knoi.estimators.pipeline",
     "component_correlations": "knoi.metrics",
@@ -45,11 +45,12 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from knoi.estimators import load
-    from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+    from knoi.estimators.closed_form import FourierCCA, NystromCCA
     from knoi.estimators.deep import DeepCCA
     from knoi.estimators.dsgd import DoublyStochasticCCA
     from knoi.estimators.kernel_cca import KernelCCA
     from knoi.estimators.knoi import KNOI
+    from knoi.estimators.linear import LinearCCA
     from knoi.estimators.pipeline import TwoViewPipeline
     from knoi.estimators.tune import tune
     from knoi.exceptions import KnoiError

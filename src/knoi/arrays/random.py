@@ -41,6 +41,7 @@ class Purpose(IntEnum):
     METRIC = 16  # rows and signs that a metric is learned from
     REG = 17  # rows held out to choose a regulariser
     KRYLOV = 18  # first block of an iteration for singular vectors
+    WIDE = 19  # first directions of the iteration for wide views
     SYNTHETIC_MIXING = 1000
     SYNTHETIC_ROWS = 1001
     DIGITS_SPLIT = 1002

@@ -216,10 +216,15 @@ def _ones_for_zeros(values: Array) -> Array:
     return xp.where(values == 0, 1.0, values)
 
 
+def column_sums(X: scipy.sparse.csr_array, weights: NDArray[Any]) -> NDArray[np.float64]:
+    """Sums over the rows of sparse X (n, d) with weights (n,), as (d,) float64."""
+    values = X.data * weights[row_of_stored(X)].astype(np.float64)
+    return np.asarray(np.bincount(X.indices, weights=values, minlength=X.shape[1]), np.float64)
+
+
 def column_means(X: scipy.sparse.csr_array) -> NDArray[np.float64]:
     """The mean of every column of sparse X (n, d), as (d,) float64."""
-    sums = np.bincount(X.indices, weights=X.data, minlength=X.shape[1])
-    return np.asarray(sums, dtype=np.float64) / int(X.shape[0])
+    return column_sums(X, np.ones(X.shape[0])) / int(X.shape[0])
 
 
 def column_variances(X: Array) -> NDArray[np.float64]:

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from knoi.estimators.base import BaseCCA
-from knoi.estimators.closed_form import FourierCCA, LinearCCA, NystromCCA
+from knoi.estimators.closed_form import FourierCCA, NystromCCA
 from knoi.estimators.deep import DeepCCA
 from knoi.estimators.dsgd import DoublyStochasticCCA
 from knoi.estimators.kernel_cca import KernelCCA
 from knoi.estimators.knoi import KNOI
+from knoi.estimators.linear import LinearCCA
 from knoi.estimators.pipeline import TwoViewPipeline
 from knoi.exceptions import ModelFileError
 from knoi.persistence import ModelFile, read_model

@@ -1,4 +1,4 @@
-"""CCA in closed form from the moments of features: linear, random Fourier, Nystrom."""
+"""CCA in closed form from the moments of features: the base of all, random Fourier, Nystrom."""
 
 import logging
 from abc import abstractmethod
@@ -25,17 +25,23 @@ from knoi.estimators.setup import (
     check_approximation,
     check_domain,
     check_given,
-    check_n_cols,
     fit_random,
     named,
     rank_for,
 )
 from knoi.exceptions import InputError, MemoryBudgetError
-from knoi.features import FeatureMap, Identity, Nystrom, RandomFourier
+from knoi.features import FeatureMap, Nystrom, RandomFourier
 from knoi.features.landmarks import Selection, n_candidates, select_landmarks
 from knoi.features.registry import is_dense
 from knoi.projection import PIECE_ROWS, Projection, ViewProjection, features_of
-from knoi.solvers.exact import HeldOutScore, Moments, RidgePath, choose_reg, solve_primal
+from knoi.solvers.exact import (
+    HeldOutScore,
+    Moments,
+    RidgePath,
+    ScoredPath,
+    choose_reg,
+    solve_primal,
+)
 
 logger = logging.getLogger("knoi")
 
@@ -93,6 +99,11 @@ class ClosedFormCCA(BaseCCA):
         `sample_weight` as in `fit`: weights of all pieces are on one scale, and rows of a piece
         without weights have weight 1.
         """
+        if getattr(self, "solver", None) == "iterative":
+            raise InputError(
+                "partial_fit with solver='iterative', which reads all rows many times. Call fit, "
+                "which streams files of any size, or set solver to 'auto' or 'exact'."
+            )
         with PairSource.open(X, Y) as opened, unchanged_on_failure(self):
             pairs = opened.weighted(sample_weight)
             earlier: _Stream | None = getattr(self, "_partial", None)
@@ -141,7 +152,8 @@ class ClosedFormCCA(BaseCCA):
             self.n_samples_ = stream.moments.n
         return self
 
-    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+    def _from_moments(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        """The solution for all rows: what `_solve` is, unless there are other ways."""
         maps = self._fit_maps(pairs)
         moments = self._accumulate(pairs, maps, backend, engine)
         held_out = held_out_parts(pairs, max(_ranks(maps)))
@@ -334,9 +346,10 @@ def choosing_bytes(n_rows: int, n_features: int, backend: Backend, *, keep: bool
 
 def chosen_reg(
     given: tuple[float | None, float | None],
-    paths: Iterable[RidgePath],
+    paths: Iterable[ScoredPath],
     n_components: int,
     first: float,
+    regs: Sequence[float] = REGS,
 ) -> tuple[tuple[float, float], HeldOutScore | None]:
     """The regulariser of each view: the one given, or the one that does best on held-out rows.
 
@@ -344,7 +357,7 @@ def chosen_reg(
     """
     if None in given and (made := list(paths)):
         try:
-            found, score = choose_reg(made, n_components, REGS, max(first, REGS[0]), given)
+            found, score = choose_reg(made, n_components, regs, max(first, regs[0]), given)
         except InputError:  # without the held-out rows there are too few directions
             made = []
         else:
@@ -405,93 +418,6 @@ def _copied(pairs: PairSource, start: int, stop: int) -> WeightedRows:
     x, y = pairs.read(start, stop)
     weights = np.ones(stop - start) if pairs.weights is None else pairs.weights[start:stop]
     return stack([x]), stack([y]), weights.copy()
-
-
-class LinearCCA(ClosedFormCCA):
-    r"""Linear canonical correlation analysis, exact, in one streamed pass.
-
-    Finds weights U, V that maximise :math:`\mathrm{tr}(U^\top \Sigma_{xy} V)` subject to
-    :math:`U^\top (\Sigma_{xx} + r_x I) U = V^\top (\Sigma_{yy} + r_y I) V = I`.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Dimensions to project to, L.
-    reg : float, "auto", or a pair of these, default="auto"
-        Regularisation relative to the total variance of the view: r_x = reg * trace(Sigma_xx).
-        "auto" chooses among the powers of ten from 1e-8 to 1 by the correlation of held-out rows (a
-        fifth, at most 5000; several fifths of fewer than 5000 rows) and then solves for all rows.
-        0 is the textbook's CCA; directions without variance are left out, so duplicated columns
-        are harmless, but columns that vary in few rows only (border pixels of images) can have
-        arbitrary effects on new rows.
-    scale : {"auto", "standard", "none"}, None or a pair of these, default="auto"
-        "standard" regularises columns relative to their variance, as if they were standardised.
-        "auto" does so, for both views, where held-out rows do better with it and `reg` is "auto".
-        None or "none": columns as they are. Without a regulariser their scale does not matter.
-        Weights, means and predictions are always those of the columns as they are.
-    memory_budget : int, str or None, default=None
-        Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
-        memory. On a GPU it limits main memory and the memory of the device separately.
-    n_jobs : int or None, default=None
-        Threads; None and -1 use all cores.
-    device : str or None, default=None
-        None computes with NumPy; a torch device such as "cuda" with torch. Tensors that are on this
-        device stay there; others are copied.
-
-    Attributes
-    ----------
-    correlations_ : ndarray (L,)
-        In-sample correlations: of the columns of Zx and Zy for the training rows. Components are
-        ordered by the canonical correlations of the regularised problem, which are smaller unless
-        `reg` is 0. Use `score` on other rows to know how good a model is.
-    reg_ : pair of floats
-        Regularisation of X and of Y that was used.
-    scale_ : pair of {"standard", None}
-        How the columns of X and of Y were scaled.
-    x_weights_, y_weights_ : ndarray (dx, L), (dy, L)
-        U and V.
-    x_mean_, y_mean_ : ndarray
-        Training means, subtracted before projecting.
-    n_features_in_, n_features_y_ : int
-        Columns of X and of Y.
-    n_samples_ : int
-        Rows fitted to.
-
-    Examples
-    --------
-    >>> from knoi import LinearCCA
-    >>> from knoi.datasets import make_two_views
-    >>> views = make_two_views(5000, correlations=(0.9, 0.5), random_state=0)
-    >>> model = LinearCCA(n_components=2).fit(views.X, views.Y)
-    >>> [round(float(rho), 1) for rho in model.correlations_]
-    [0.9, 0.5]
-    """
-
-    _remedy = "Drop columns"
-    _first_reg = 0.0
-    _scales_features = True
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        reg: Any = "auto",
-        scale: Any = "auto",
-        memory_budget: Any = None,
-        n_jobs: int | None = None,
-        device: str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.scale = scale
-        self.memory_budget = memory_budget
-        self.n_jobs = n_jobs
-        self.device = device
-
-    def _fit_maps(self, pairs: PairSource) -> Maps:
-        for view, n_cols in sorted(zip(View, pairs.n_cols, strict=True), key=lambda one: one[1]):
-            check_n_cols(view, n_cols, count("n_components", self.n_components))
-        return Identity(pairs.n_cols[0]), Identity(pairs.n_cols[1])
 
 
 class FourierCCA(ClosedFormCCA):
@@ -621,6 +547,9 @@ class FourierCCA(ClosedFormCCA):
             maps.append(space.features(view, made))
         return maps[0], maps[1]
 
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        return self._from_moments(pairs, backend, engine)
+
     def _check_frequencies(self, pairs: PairSource, requested: tuple[Any, Any], rank: int) -> None:
         """Raise if the frequencies would not fit in memory."""
         dense = [d for d, one in zip(pairs.n_cols, requested, strict=True) if is_dense(one)]
@@ -725,6 +654,9 @@ class NystromCCA(ClosedFormCCA):
             Z = select_landmarks(sample, kernel, rank, seed, view, self.landmarks)
             maps.append(space.features(view, Nystrom.fit(Z, kernel)))
         return maps[0], maps[1]
+
+    def _solve(self, pairs: PairSource, backend: Backend, engine: Engine) -> Projection:
+        return self._from_moments(pairs, backend, engine)
 
 
 def _scale(standardised: bool) -> str | None:

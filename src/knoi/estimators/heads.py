@@ -17,7 +17,8 @@ from knoi.arrays.backend import Array, numpy_backend
 from knoi.arrays.sparse import stack
 from knoi.data.pairs import PairSource, RowPair
 from knoi.engine import Serial, Threads, worker_count
-from knoi.estimators.closed_form import FourierCCA, LinearCCA
+from knoi.estimators.closed_form import FourierCCA
+from knoi.estimators.linear import LinearCCA
 from knoi.estimators.structure import structure_rows
 from knoi.features import FeatureMap, Identity, Nystrom
 from knoi.features.composite import Chain, all_features

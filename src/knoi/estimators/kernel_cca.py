@@ -129,7 +129,7 @@ class KernelCCA(BaseCCA):
         shares = np.ones(pairs.n_rows) if weights is None else weights
         shares = exact.asarray(shares / shares.sum())
         means = [exact.to_numpy(shares @ K) for K in Ks]
-        self.reg_, _ = chosen_reg(given, _paths(pairs, Ks, exact), L, DEFAULT_REG)
+        self.reg_, _ = chosen_reg(given, paths_of_kernels(pairs, Ks, exact), L, DEFAULT_REG)
         solution = solve_dual(Ks[0], Ks[1], L, self.reg_, exact, weights)
         x, y = (
             ViewProjection(features, *_for_features(features, numbers, mean, W))
@@ -149,16 +149,22 @@ class KernelCCA(BaseCCA):
         n_rows, budget = pairs.n_rows, self._budget(backend)
         row_bytes = pairs.bytes_on(pick_backend(self.device, "float64"))
         views = sum(row_bytes[v] for v in View if not isinstance(kernels[v], Precomputed))
-        matrices = float(DUAL_MATRICES)
-        if None in one_per_view("reg", self.reg, at_least_zero_or_auto):
-            matrices += DUAL_AGAIN * max(0, held_out_sizes(n_rows, n_rows)[0] - 1)
-        needed = int(8 * matrices * n_rows**2) + DUAL_VIEWS * n_rows * views
+        auto = None in one_per_view("reg", self.reg, at_least_zero_or_auto)
+        needed = dual_bytes(n_rows, views, auto=auto)
         if needed > budget:
             raise MemoryBudgetError(
                 f"exact kernel CCA on {n_rows} rows needs about {format_bytes(needed)} but "
                 f"memory_budget is {format_bytes(budget)}. Use NystromCCA or FourierCCA, which do "
                 "not form N x N matrices, or fit on fewer rows."
             )
+
+
+def dual_bytes(n_rows: int, row_bytes: int, *, auto: bool) -> int:
+    """Bytes at the peak of a fit to rows of this size in float64; `auto` if it chooses `reg`."""
+    matrices = float(DUAL_MATRICES)
+    if auto:
+        matrices += DUAL_AGAIN * max(0, held_out_sizes(n_rows, n_rows)[0] - 1)
+    return int(8 * matrices * n_rows**2) + DUAL_VIEWS * n_rows * row_bytes
 
 
 def _kernel(name: str, value: Any) -> Kernel:
@@ -197,7 +203,7 @@ def _for_features(
     return whole[:, 0], whole[:, 1:]
 
 
-def _paths(pairs: PairSource, Ks: list[Array], backend: Backend) -> Iterator[RidgePath]:
+def paths_of_kernels(pairs: PairSource, Ks: list[Array], backend: Backend) -> Iterator[RidgePath]:
     """Solutions without some of the rows, for any regulariser."""
     for part in held_out_parts(pairs, pairs.n_rows):
         held_out = np.isin(pairs.row_numbers(), part.row_numbers())

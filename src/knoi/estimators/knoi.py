@@ -16,10 +16,10 @@ from knoi.data.pairs import PairSource, RowPair
 from knoi.estimators.closed_form import (
     ClosedFormCCA,
     FourierCCA,
-    LinearCCA,
     NystromCCA,
     choosing_bytes,
 )
+from knoi.estimators.linear import LinearCCA
 from knoi.estimators.metric import fit_columns
 from knoi.estimators.setup import (
     Maps,

@@ -8,7 +8,7 @@ from the origin loses no digits. Rows may have weights: a row of weight 2 counts
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -260,7 +260,7 @@ class Moments:
         backend, precision = self.backend, float(np.finfo(self.backend.dtype).eps)
         for own, S, mean in ((0, Sxx, mean_x), (1, Syy, mean_y)):
             variance = backend.to_numpy(backend.xp.linalg.diagonal(S))
-            _check_range("XY"[own], variance, self._largest[own], backend.dtype)
+            check_range("XY"[own], variance, self._largest[own], backend.dtype)
             # Columns whose spread is no more than the rounding of their mean are constant. Centring
             # is exact to far less than this; numbers that differ at all differ by more.
             rounding = precision / 8 * np.abs(backend.to_numpy(mean))
@@ -273,7 +273,7 @@ class Moments:
         return Covariances(n, mean_x, mean_y, Sxx, Sxy, Syy, precision)
 
 
-def _check_range(view: str, variance: NDArray[Any], largest: float, dtype: str) -> None:
+def check_range(view: str, variance: NDArray[Any], largest: float, dtype: str) -> None:
     """`InputError` if variances over- or underflow the precision used."""
     if not np.isfinite(variance).all():
         raise InputError(
@@ -323,7 +323,7 @@ def solve_primal(
     Wx, Wy = (
         whitener(S, r, moments.precision, backend) for S, r in zip(covariances, rs, strict=True)
     )
-    _check_rank(n_components, [Wx.rank, Wy.rank])
+    check_rank(n_components, [Wx.rank, Wy.rank])
     T = Wy.whiten(Wx.whiten(moments.Sxy).T).T  # (rank_x, rank_y)
     left, s, right = top_svd(T, n_components, backend)
     U, V = Wx.unwhiten(left), Wy.unwhiten(right)
@@ -331,7 +331,7 @@ def solve_primal(
     for W, r, P in zip((U, V), rs, penalties, strict=True):
         variance = 1.0 - r * xp.sum(W * W, axis=0)  # u'(S + P + r I)u = 1
         variances.append(variance if P is None else variance - xp.sum(W * (P @ W), axis=0))
-    return _ordered(U, V, s, variances, backend)
+    return ordered(U, V, s, variances, backend)
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,7 @@ class RidgePath:
             values @ (W * W) for values, W in zip(self.spectra, (left, right), strict=True)
         ]
         U, V = self.bases[0] @ left, self.bases[1] @ right
-        return _ordered(U, V, s, variances, self.backend)
+        return ordered(U, V, s, variances, self.backend)
 
     def score(self, reg: tuple[float, float], n_components: int) -> "HeldOutScore":
         """The score of that solution."""
@@ -435,7 +435,7 @@ class RidgePath:
 
     def _solved(self, reg: tuple[float, float], L: int) -> tuple[Array, Array, Array]:
         xp = self.backend.xp
-        _check_rank(L, [int(values.shape[0]) for values in self.spectra])
+        check_rank(L, [int(values.shape[0]) for values in self.spectra])
         wx, wy = (
             1 / xp.sqrt(values + r * xp.sum(values))
             for values, r in zip(self.spectra, reg, strict=True)
@@ -444,8 +444,16 @@ class RidgePath:
         return wx[:, None] * left, s, wy[:, None] * right
 
 
+class ScoredPath(Protocol):
+    """Solutions for any regulariser, scored on held-out rows."""
+
+    def score(self, reg: tuple[float, float], n_components: int) -> "HeldOutScore":
+        """The score of the solution with this regulariser."""
+        ...
+
+
 def choose_reg(
-    paths: Sequence[RidgePath],
+    paths: Sequence[ScoredPath],
     n_components: int,
     regs: Sequence[float],  # increasing
     first: float,
@@ -500,14 +508,14 @@ def solve_dual(
         bases.append(vectors)  # (N, rank)
         spectra.append(values)
         shrunk.append(xp.sqrt(values + r))
-    _check_rank(n_components, [int(values.shape[0]) for values in spectra])
+    check_rank(n_components, [int(values.shape[0]) for values in spectra])
     (Ex, Ey), (lx, ly), (wx, wy) = bases, spectra, shrunk
     T = (xp.sqrt(lx) / wx)[:, None] * (Ex.T @ Ey) * (xp.sqrt(ly) / wy)[None, :]
     left, s, right = top_svd(T, n_components, backend)
     A = _coefficients(Ex @ (left / (xp.sqrt(lx) * wx)[:, None]), shares, xp)
     B = _coefficients(Ey @ (right / (xp.sqrt(ly) * wy)[:, None]), shares, xp)
     variances = [(lx / wx**2) @ (left * left), (ly / wy**2) @ (right * right)]
-    return _ordered(A, B, s, variances, backend)
+    return ordered(A, B, s, variances, backend)
 
 
 def _coefficients(A: Array, shares: Array, xp: Any) -> Array:
@@ -542,9 +550,7 @@ def _dual_spectrum(view: str, K: Array, shares: Array, xp: Any) -> tuple[Array, 
     return values[kept], vectors[:, kept]
 
 
-def _ordered(
-    U: Array, V: Array, s: Array, variances: Sequence[Array], backend: Backend
-) -> Solution:
+def ordered(U: Array, V: Array, s: Array, variances: Sequence[Array], backend: Backend) -> Solution:
     """To NumPy, with the sign of each component fixed so that equal fits look equal.
 
     The covariance of a component of both views is its singular value; `variances` (L,) are those
@@ -559,7 +565,8 @@ def _ordered(
     return Solution(U * signs, V * signs, s, np.minimum(s / deviations, 1.0))
 
 
-def _check_rank(n_components: int, ranks: list[int]) -> None:
+def check_rank(n_components: int, ranks: list[int]) -> None:
+    """`RankError` if a view varies in fewer directions than there are components."""
     if n_components > min(ranks):
         view = "XY"[int(np.argmin(ranks))]
         raise RankError(
