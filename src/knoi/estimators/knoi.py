@@ -392,7 +392,7 @@ class KNOI(StochasticCCA):
             )
         if solver == "auto" and not self._closed_form_pays(plan, pairs, backend):
             return None
-        own = {name for name in estimator._get_param_names() if hasattr(self, name)}
+        own = {name for name in estimator._get_param_names() if hasattr(self, name)} - {"tol"}
         parameters = {name: getattr(self, name) for name in own}
         if estimator is FourierCCA:
             parameters["approximation"] = tuple(

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from knoi.arrays.backend import Backend, numpy_backend, pick_backend
 from knoi.arrays.random import Purpose, View, derived_seed
 from knoi.arrays.sparse import inner, is_sparse
-from knoi.checks import at_least_zero_or_auto, count, one_of, one_per_view
+from knoi.checks import at_least_zero, at_least_zero_or_auto, count, one_of, one_per_view
 from knoi.data.pairs import PairSource
 from knoi.engine import Engine
 from knoi.estimators.closed_form import (
@@ -27,7 +27,6 @@ from knoi.features import Identity
 from knoi.projection import Projection, ViewProjection
 from knoi.solvers.exact import HeldOutScore, Solution, solve_dual
 from knoi.solvers.iterative import (
-    ROUGH,
     CentredRows,
     Start,
     block_size,
@@ -48,6 +47,8 @@ DECOMPOSITIONS, PASSES, SPARSE_COST = 100, 60, 15
 # Regularisers that `reg="auto"` tries if it has to iterate for each, and the first of them.
 WIDE_REGS = tuple(10.0**k for k in range(-6, 1))
 FIRST_WIDE_REG = 1e-4
+# How far a solution is iterated that is only compared with those of other regularisers.
+ROUGH, ROUGH_TOL = 1e-2, 1e-3
 
 
 class LinearCCA(ClosedFormCCA):
@@ -78,9 +79,12 @@ class LinearCCA(ClosedFormCCA):
         than columns from n x n inner products of the rows. "iterative" is alternating least squares
         on the rows, which forms neither: views may have any number of columns, sparse rows stay
         sparse and files are read once per iteration, some 20 to 100 times. It takes `reg` above 0;
-        "auto" tries the powers of ten from 1e-6. It stops at the precision of the data or when the
-        correlations no longer rise, and computes with NumPy in main memory. "auto" takes the closed
-        form where it fits in `memory_budget` and is not much slower.
+        "auto" tries the powers of ten from 1e-6. It computes with NumPy in main memory. "auto"
+        takes the closed form where it fits in `memory_budget` and is not much slower.
+    tol : float, default=1e-6
+        The iterations stop when ten of them have raised the total canonical correlation by less
+        than this fraction. Correlations are then about as good. Weights of components that are
+        nearly equal in correlation take longer; 0 iterates up to the precision of the data.
     memory_budget : int, str or None, default=None
         Bytes that the fit may use besides the data itself, such as "4GiB"; None is half of the free
         memory. On a GPU it limits main memory and the memory of the device separately.
@@ -136,6 +140,7 @@ class LinearCCA(ClosedFormCCA):
         reg: Any = "auto",
         scale: Any = "auto",
         solver: str = "auto",
+        tol: float = 1e-6,
         memory_budget: Any = None,
         n_jobs: int | None = None,
         device: str | None = None,
@@ -144,6 +149,7 @@ class LinearCCA(ClosedFormCCA):
         self.reg = reg
         self.scale = scale
         self.solver = solver
+        self.tol = tol
         self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.device = device
@@ -255,6 +261,7 @@ class LinearCCA(ClosedFormCCA):
         self, pairs: PairSource, engine: Engine, given: tuple[float | None, float | None]
     ) -> tuple[list[Any], Solution]:
         """Alternating least squares on the rows."""
+        at_least_zero("tol", self.tol)
         L, start, passes = count("n_components", self.n_components), None, 0
         if None in given and pairs.n_rows >= MIN_ROWS:
             held = held_out_sizes(pairs.n_rows, max(pairs.n_cols))[1]
@@ -262,11 +269,12 @@ class LinearCCA(ClosedFormCCA):
             search = _Search(self._centred(rest, engine), others, L)
             self.reg_, _ = chosen_reg(given, [search], L, FIRST_WIDE_REG, WIDE_REGS)
             start, passes = search.start, search.rows.passes
+            del search  # frees its rows
         else:
             self.reg_, _ = chosen_reg(given, (), L, FIRST_WIDE_REG)
-        search = None  # frees its rows
         rows = self._centred(pairs, engine)
-        found = solve_iteratively(rows, L, self.reg_, start or first_weights(rows, L))
+        start = start or first_weights(rows, L)
+        found = solve_iteratively(rows, L, self.reg_, start, self.tol)
         logger.info("passes over the rows: %d.", passes + rows.passes)
         if not found.converged:
             warnings.warn(
@@ -280,6 +288,7 @@ class LinearCCA(ClosedFormCCA):
     def _centred(self, pairs: PairSource, engine: Engine) -> CentredRows:
         """The rows for iterations: in memory if there is room, or read once per pass."""
         L, backend, n = self.n_components, numpy_backend(pairs.dtype), pairs.n_rows
+        columns = f"{pairs.n_cols[0]} and {pairs.n_cols[1]} columns"
         fixed = fixed_bytes(L, pairs.n_cols, backend.itemsize)
         projected = 8 * backend.itemsize * block_size(L, pairs.n_cols)
         own = 3 * sum(pairs.bytes_on(backend)) + projected
@@ -292,7 +301,7 @@ class LinearCCA(ClosedFormCCA):
                 there=(fixed, own),
                 here=(0, 2 * pairs.row_bytes),
                 n_rows=n,
-                purpose=f"linear CCA of {max(pairs.n_cols)} columns by iterations",
+                purpose=f"linear CCA of {columns} by iterations",
                 remedy="Lower n_components or raise memory_budget.",
             )
         )
@@ -310,7 +319,7 @@ class _Search:
     def score(self, reg: tuple[float, float], n_components: int) -> HeldOutScore:
         """The score of the solution with this regulariser, which need not be exact."""
         rows, L = self.rows, n_components
-        found = solve_iteratively(rows, L, reg, self.start, tolerance=ROUGH)
+        found = solve_iteratively(rows, L, reg, self.start, ROUGH_TOL, residual=ROUGH)
         self.start = Start(self.start.preconditioners, found.weights)
         projected: tuple[list[Any], list[Any]] = [], []
         with self._held_out.iterate(rows.chunk_rows) as pieces:

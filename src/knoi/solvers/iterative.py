@@ -31,17 +31,16 @@ Matrix = NDArray[Any]
 EXTRA, EXTRA_SHARE = 10, 5
 # Directions of each view that the preconditioner knows, in units of all weights.
 KNOWN = 2
-# Iterations end after so many passes; or if this many of them have raised the sum of the singular
-# values by less than that share.
-MOST_PASSES, FLAT_PASSES, FLAT_SHARE = 150, 10, 1e-4
+# Iterations end after so many passes, or once this many have hardly raised the singular values.
+MOST_PASSES, FLAT_PASSES = 150, 10
 # Powers of the covariances in the search for these directions.
 POWERS = 2
 # Directions are dropped if their variance is less than so many roundings of the largest.
 NOISE = 100
+# Steps that are shorter than this share of the weights are not followed.
+AT_REST = 1e-10
 # Arrays of the size of all weights of a view, at the peak of an iteration.
 ARRAYS = 18
-# Residual up to which weights are found whose regulariser is compared with others.
-ROUGH = 1e-2
 
 
 def block_size(n_components: int, n_cols: tuple[int, int]) -> int:
@@ -188,10 +187,11 @@ class CentredRows:
         scales, traces, dtype = [], [], self.backend.dtype
         for view in View:
             mean = means[view]
-            variance = squares[view] - mean * mean
+            with np.errstate(over="ignore", invalid="ignore"):
+                variance = squares[view] - mean * mean
+            check_range(view.name, variance, largest[view], dtype)
             # What is left of a constant column is rounding.
             variance[variance <= 8 * np.finfo(np.float64).eps * squares[view]] = 0.0
-            check_range(view.name, variance, largest[view], dtype)
             if shifts[view] is not None:
                 means[view] = mean + shifts[view]
             trace = float(variance.sum())
@@ -245,7 +245,7 @@ def first_weights(rows: CentredRows, n_components: int) -> Start:
         for view, d in zip(View, rows.pairs.n_cols, strict=True)
     ]
     for _ in range(POWERS):
-        Q = [_orthonormal(S) for S in rows.covariances(Q[0], Q[1], cross=False)]
+        Q = [np.linalg.qr(S)[0] for S in rows.covariances(Q[0], Q[1], cross=False)]
     images = rows.covariances(Q[0], Q[1], cross=False)
     x, y = (Preconditioner.of(*one) for one in zip(Q, images, rows.traces, strict=True))
     return Start((x, y), (Q[0], Q[1]))
@@ -316,17 +316,20 @@ def solve_iteratively(
     n_components: int,
     reg: tuple[float, float],
     start: Start,
-    tolerance: float | None = None,
+    tol: float,
+    *,
+    residual: float | None = None,
     most_passes: int = MOST_PASSES,
 ) -> Found:
     """Leading weights with regularisers above 0, relative to the total variance of each view.
 
-    The iteration ends when all residuals are below `tolerance`, by default the root of the
-    precision, or the singular values have stopped to rise. A residual R counts as the root of
-    R' (S + r I)^-1 R, about the error of its singular value at most.
+    The iteration ends when some passes have raised the sum of the singular values by less than
+    `tol` of it, or the residuals are at most `residual`, by default the root of the precision. A
+    residual R counts as the root of R' (S + r I)^-1 R. Singular values are good to its square, the
+    weights to its product with 1 / gap, where gap is the distance of the singular values.
     """
     eps = float(np.finfo(rows.backend.dtype).eps)
-    tolerance = eps**0.5 if tolerance is None else tolerance
+    smallest = eps**0.5 if residual is None else residual
     L, b = n_components, block_size(n_components, rows.pairs.n_cols)
     rs = [own * trace for own, trace in zip(reg, rows.traces, strict=True)]
     first = rows.passes
@@ -358,12 +361,12 @@ def solve_iteratively(
             )
         )  # (b,)
         sums.append(float(s[:L].sum()))
-        passes, residual = rows.passes - first, float(errors[:L].max())
-        flat = len(sums) > FLAT_PASSES and sums[-1] < (1 + FLAT_SHARE) * sums[-1 - FLAT_PASSES]
-        logger.debug("pass %d: sum %.6f, residual %.1e", passes, sums[-1], residual)
-        if (done := residual <= tolerance or flat) or passes >= most_passes:
+        passes, largest = rows.passes - first, float(errors[:L].max())
+        flat = len(sums) > FLAT_PASSES and sums[-1] < (1 + tol) * sums[-1 - FLAT_PASSES]
+        logger.debug("pass %d: sum %.6f, residual %.1e", passes, sums[-1], largest)
+        if (done := largest <= smallest or flat) or passes >= most_passes:
             break
-        moving = errors > tolerance / 2
+        moving = errors > smallest / 2
         W, V = (_apart(D[:, moving], own) for D, own in zip(steps, (x, y), strict=True))
         spans = [Span(own, one) for own, one in zip((x, y), block(W, V), strict=True)]
     variances = [
@@ -371,7 +374,7 @@ def solve_iteratively(
         for own, r in zip(present, rs, strict=True)
     ]
     weights = present[0].W, present[1].W
-    return Found(weights, (variances[0], variances[1]), s, residual, done)
+    return Found(weights, (variances[0], variances[1]), s, largest, done)
 
 
 def _best(
@@ -390,7 +393,8 @@ def _best(
     K[:, k:] = np.vstack([_inner(own.W, Y.added.CW) for own in (*X.orthonormal, X.added)])
     if k:
         K[m:, :k] = np.hstack([_inner(X.added.CW, own.W) for own in Y.orthonormal])
-    F = [_whitening(own, np.finfo(X.added.W.dtype).eps) for own in G]
+    eps = float(np.finfo(X.added.W.dtype).eps)
+    F = [_whitening(own, eps) for own in G]
     left, s, right = scipy.linalg.svd(F[0].T @ K @ F[1], full_matrices=False)
     found, blocks = [], []
     for span, own, coefficients in zip((X, Y), G, (F[0] @ left, F[1] @ right.T), strict=True):
@@ -400,36 +404,37 @@ def _best(
             # What the new weights have besides the present ones, orthonormal to the new ones.
             moved = best.copy()
             moved[: span.orthonormal[0].W.shape[1]] = 0.0
-            moved -= best @ (best.T @ (own @ moved))
-            chosen.append(moved @ _whitening(moved.T @ own @ moved, np.finfo(np.float64).eps))
+            for _ in range(2):  # once more for what rounding leaves
+                moved -= best @ (best.T @ (own @ moved))
+                lengths = np.sqrt(np.clip(np.einsum("ij,ij->j", moved, own @ moved), 0.0, None))
+                moved = moved[:, lengths > AT_REST] / lengths[lengths > AT_REST]
+            chosen.append(moved @ _whitening(moved.T @ own @ moved, eps))
         found.append(np.hstack(chosen))
         blocks.append([span.combined(one) for one in chosen])
     return s[:b], (blocks[0], blocks[1]), found[0].T @ K @ found[1]
 
 
 def _apart(D: Matrix, blocks: Sequence[Block]) -> Matrix:
-    """D without what it has in common, in B, with orthonormal blocks; columns of length 1."""
-    D = D / np.maximum(np.linalg.norm(D, axis=0), np.finfo(D.dtype).tiny)
+    """D without what it has in common, in B, with orthonormal blocks; columns of length 1.
+
+    Columns of which rounding alone is left are left out.
+    """
+    limits = np.finfo(D.dtype)
+    D = D / np.maximum(np.linalg.norm(D, axis=0), limits.tiny)
     for own in blocks:
         D -= own.W @ (own.BW.T @ D)
-    D /= np.maximum(np.linalg.norm(D, axis=0), np.finfo(D.dtype).tiny)
-    return D
+    lengths = np.linalg.norm(D, axis=0)
+    kept = lengths > NOISE * limits.eps
+    return np.ascontiguousarray(D[:, kept] / lengths[kept])
 
 
 def _whitening(G: Matrix, eps: float) -> Matrix:
     """F with F' G F = I, for the directions that are known to more than rounding."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(G), np.finfo(np.float64).tiny))
     values, vectors = np.linalg.eigh(_symmetric(G * scale[:, None] * scale))
-    kept = values > NOISE * eps * values[-1]
+    kept = values > NOISE * eps * values.max(initial=0.0)
     whitening: Matrix = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
     return whitening
-
-
-def _orthonormal(A: Matrix) -> Matrix:
-    """An orthonormal basis of the columns of A (d, k), by products alone."""
-    for _ in range(2):  # once more for what rounding leaves
-        A = A @ _whitening(_inner(A, A), np.finfo(A.dtype).eps).astype(A.dtype)
-    return A
 
 
 def _inner(A: Matrix, B: Matrix) -> Matrix:
