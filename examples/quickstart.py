@@ -17,7 +17,8 @@ def main(arguments=None):
     parser.add_argument("--rows", type=int, default=4000)
     n = parser.parse_args(arguments).rows
 
-    views = make_two_views(n + 1000, (5, 5), correlations=(0.9, 0.8), nonlinear=True)
+    given = {"correlations": (0.9, 0.8), "nonlinear": True, "random_state": 0}
+    views = make_two_views(n + 1000, (5, 5), **given)
     X, Y, X_test, Y_test = views.X[:n], views.Y[:n], views.X[n:], views.Y[n:]
 
     linear = LinearCCA(n_components=2).fit(X, Y)

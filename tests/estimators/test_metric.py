@@ -80,7 +80,7 @@ def test_weights_of_sparse_columns(estimator, views, test_views):
     one, two = (fitted(estimator, pair) for pair in pairs)
     assert one.x_metric_.shape == two.x_metric_.shape == (20, 20)
     # Rounding may decide between metrics that do equally well.
-    assert one.score(*pairs[0]) == pytest.approx(two.score(*pairs[1]), abs=0.02)
+    assert one.score(*pairs[0]) == pytest.approx(two.score(*pairs[1]), abs=0.05)
 
 
 @each
